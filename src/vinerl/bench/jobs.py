@@ -1,0 +1,201 @@
+"""From what was asked for to what is done: a flag beats the task's row, which beats the default."""
+
+import difflib
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal, get_type_hints
+
+from vinerl.agents import AGENTS
+from vinerl.bench import tasks, tuned
+from vinerl.bench.tasks import Task
+from vinerl.data import files
+from vinerl.errors import InputError
+from vinerl.rl.learner import AgentConfig, Make
+from vinerl.train import stack
+
+DEFAULTS: dict[str, Any] = {
+    "seeds": (0,),
+    "steps": 1_000_000,
+    "eval_every": 50_000,
+    "normalise": "none",
+    "episodes": None,
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for; None leaves the choice to the task's row or the default."""
+
+    agent: str = "vine"
+    fields: dict[str, Any] = field(default_factory=dict)  # of the agent's config
+    task: str | None = None
+    data: Path | None = None
+    seeds: tuple[int, ...] | None = None
+    steps: int | None = None
+    eval_every: int | None = None
+    eval_episodes: int = 10
+    final_episodes: int = 50
+    log_every: int | None = None
+    normalise: Literal["none", "standard"] | None = None
+    block: int | None = None
+    workers: int | None = None
+    dir: Path | None = None
+    out: Path | None = None
+    log: tuple[str, ...] = ()
+    stop_on_bad: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, every choice made; `origin` says who made it for each."""
+
+    agent: str
+    config: AgentConfig  # a float field may hold several values
+    make: Make
+    task: Task | None
+    data: Path | None
+    seeds: tuple[int, ...]
+    steps: int
+    eval_every: int  # 0: never
+    eval_episodes: int
+    final_episodes: int
+    log_every: int
+    normalise: str
+    block: int | None
+    workers: int | None
+    folder: Path  # of datasets
+    out: Path
+    log: tuple[str, ...]
+    stop_on_bad: bool
+    make_episodes: int | None  # of the dataset, where the row lets us make it
+    origin: dict[str, str]
+
+    @property
+    def members(self) -> int:
+        return len(stack.members(self.config, self.seeds).seed)
+
+
+def agent(name: str) -> tuple[AgentConfig, Make]:
+    """A registered agent, or module:NAME (file.py:NAME) of the user's own: (config, maker)."""
+    if name in AGENTS:
+        return AGENTS[name]
+    if ":" not in name:
+        near = difflib.get_close_matches(name, AGENTS, n=3, cutoff=0.0)
+        raise InputError(
+            f"unknown agent {name!r}; the nearest names are {', '.join(near)}. "
+            "An agent of your own is module:NAME."
+        )
+    where, _, attribute = name.rpartition(":")
+    found = getattr(_module(where), attribute, None)
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], AgentConfig)):
+        raise InputError(
+            f"{name}: expected {attribute} = (a config that extends AgentConfig, its make function)"
+        )
+    return found
+
+
+def _module(where: str) -> Any:
+    try:
+        if where.endswith(".py"):
+            path = Path(where).resolve()
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            assert spec and spec.loader
+            module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+        sys.path[:0] = [] if "" in sys.path else [""]
+        return importlib.import_module(where)
+    except (ImportError, FileNotFoundError) as error:
+        raise InputError(f"cannot import {where}: {error}") from error
+
+
+def resolve(request: Request) -> Job:
+    default, make = agent(request.agent)
+    name = request.task or (None if request.data else tasks.DEFAULT)
+    if request.task and request.data:
+        raise InputError("--task and --data exclude each other")
+    task = tasks.named(name) if name else None
+    row = tuned.row(request.agent, task)
+    chosen = row.agent if row else {}
+
+    known = get_type_hints(type(default))
+    if unknown := [f for f in request.fields if f not in {x.name for x in fields(default)}]:
+        near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.0)
+        raise InputError(f"{request.agent} has no field {unknown[0]!r}; nearest: {', '.join(near)}")
+    config = replace(default, **(chosen | request.fields))
+    _check(config)
+    origin = {
+        f.name: "flag"
+        if f.name in request.fields
+        else f"row: {row.by}"
+        if row and f.name in chosen
+        else "default"
+        for f in fields(default)
+    }
+
+    options: dict[str, Any] = {}
+    for option, value in DEFAULTS.items():
+        asked, rowed = getattr(request, option, None), row.run.get(option) if row else None
+        options[option] = next((x for x in (asked, rowed) if x is not None), value)
+        origin[option] = "flag" if asked is not None else "row" if rowed is not None else "default"
+    if not request.task and request.data and request.normalise is None:
+        options["normalise"], origin["normalise"] = "standard", "default for own data"
+    steps, eval_every = options["steps"], options["eval_every"]
+    if steps < 1:
+        raise InputError(f"--steps {steps}: at least 1 is needed")
+    if request.eval_every is None:
+        eval_every = min(eval_every, steps)
+    every = eval_every or max(1, steps // 10)
+    log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
+    seeds = options["seeds"]
+    if len(set(seeds)) != len(seeds):
+        raise InputError(f"--seeds {','.join(map(str, seeds))}: a seed is given twice")
+    return Job(
+        agent=request.agent,
+        config=config,
+        make=make,
+        task=task,
+        data=request.data,
+        seeds=seeds,
+        steps=steps,
+        eval_every=eval_every,
+        eval_episodes=request.eval_episodes,
+        final_episodes=request.final_episodes,
+        log_every=log_every,
+        normalise=options["normalise"],
+        block=request.block,
+        workers=request.workers,
+        folder=files.folder(request.dir),
+        out=_out(request, task),
+        log=request.log,
+        stop_on_bad=request.stop_on_bad,
+        make_episodes=options["episodes"],
+        origin=origin,
+    )
+
+
+def _check(config: AgentConfig) -> None:
+    """Values that cannot be, before anything compiles."""
+    for name in stack.stackable(config):
+        value = getattr(config, name)
+        for x in value if isinstance(value, tuple | list) else (value,):
+            if not isinstance(x, int | float) or x != x:
+                raise InputError(f"--agent.{name} {value}: expected a number")
+    for name in ("batch_size", "horizon", "critics", "target_every", "lr_steps", "flow_steps"):
+        value = getattr(config, name, 1)
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"--agent.{name} {value}: expected a whole number, 1 or more")
+
+
+def _out(request: Request, task: Task | None) -> Path:
+    if request.out:
+        if (request.out / "manifest.json").exists():
+            raise InputError(f"{request.out} already holds a run; choose another --out")
+        return request.out
+    data = task.name.removesuffix("-v0").replace("-singletask", "") if task else None
+    stem = f"{request.agent.rpartition(':')[2]}-{data or Path(request.data or '').stem}"
+    numbered = (Path("runs") / (stem + (f"-{n}" if n > 1 else "")) for n in range(1, 10**6))
+    return next(path for path in numbered if not path.exists())

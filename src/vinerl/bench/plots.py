@@ -1,0 +1,145 @@
+"""Pictures of a run."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+
+from vinerl.bench.runs import Run
+from vinerl.bench.stats import bootstrap
+from vinerl.train import metrics
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d"]
+STYLE = {
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "figure.dpi": 150,
+}
+
+
+def draw(run: Run) -> list[Path]:
+    """Every picture that this run has material for."""
+    with plt.rc_context(STYLE):
+        made = [curve(run), paths(run)]
+    return [path for path in made if path]
+
+
+def groups(members: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """Members that differ in their seed alone, by what tells the groups apart."""
+    found: dict[str, list[int]] = {}
+    for i, member in enumerate(members):
+        rest = {k: v for k, v in member.items() if k not in ("seed", "status", "frozen_at")}
+        found.setdefault(", ".join(f"{k} {v:g}" for k, v in rest.items()), []).append(i)
+    return found
+
+
+def band(axes, x: np.ndarray, y: np.ndarray, label: str, colour: str) -> None:
+    """Mean and 95% bootstrap interval over seeds, y [N, S], and every seed as a thin line."""
+    axes.plot(x, y, color=colour, lw=0.5, alpha=0.35)
+    axes.plot(x, y.mean(axis=1), color=colour, lw=1.8, label=label)
+    if y.shape[1] > 1:
+        axes.fill_between(x, *bootstrap(y.T, 2000), color=colour, alpha=0.18, lw=0)
+
+
+def curve(run: Run) -> Path | None:
+    """Success, the gradient at each denoising step, and how policy and critic are doing."""
+    manifest, lines = run.manifest, run.metrics
+    panels = [
+        ("eval/success", "success", "linear"),
+        ("grad_norm/step", "gradient arriving at each denoising step, at the end", "log"),
+        ("grad_norm/actor_max", "largest actor gradient norm since the last log", "log"),
+        ("actor/bc", "squared distance to the data's action", "linear"),
+        ("actor/spread", "spread of actions in one state", "linear"),
+        ("critic/q", "mean Q", "linear"),
+    ]
+    panels = [p for p in panels if any(p[0] in line for line in lines)]
+    if not panels:
+        return None
+    height = (len(panels) + 1) // 2
+    figure, grid = plt.subplots(height, 2, figsize=(9, 2.5 * height), squeeze=False)
+    for axes, (name, title, scale) in zip(grid.flat, panels, strict=False):
+        x, y = metrics.curve(lines, name)
+        for (label, chosen), colour in zip(groups(manifest["members"]).items(), COLOURS * 9):  # noqa: B905
+            if name == "grad_norm/step":
+                last = y[-1, chosen].T  # [K + 1, S]
+                band(axes, np.arange(len(last)), np.where(last > 0, last, np.nan), label, colour)
+                axes.set_xlabel("k")
+            else:
+                band(axes, x, y[:, chosen], label, colour)
+                axes.set_xlabel("gradient steps")
+        axes.set_title(title, loc="left")
+        axes.set_yscale(scale)
+        if name == "eval/success":
+            axes.set_ylim(-0.03, 1.03)
+        if len(groups(manifest["members"])) > 1:
+            axes.legend(frameon=False, fontsize=7)
+    for axes in grid.flat[len(panels) :]:
+        axes.axis("off")
+    seeds = len({m["seed"] for m in manifest["members"]})
+    subject = manifest["task"] or Path(manifest["data"]["path"]).name
+    figure.suptitle(
+        f"{manifest['agent']['name']} on {subject}: {seeds} seeds, mean and 95% bootstrap interval",
+        x=0.01,
+        ha="left",
+    )
+    return _save(figure, run.path / "curve.png")
+
+
+def paths(run: Run) -> Path | None:
+    """Where the policies went at the end, or, without a map, the rewards they got on the way."""
+    file = run.path / "final.json"
+    if not file.exists():
+        return None
+    final, members = json.loads(file.read_text()), run.manifest["members"]
+    episodes, maze = final["episodes"]["eval/success"], final["environment"].get("maze")
+    shown = min(len(episodes), 4)
+    figure, grid = plt.subplots(1, shown, figsize=(3.4 * shown, 3.6), squeeze=False)
+    for axes, member, of_member in zip(grid.flat, members, episodes, strict=False):
+        if maze:
+            _walls(axes, maze)
+        for e in of_member:
+            colour = COLOURS[0] if e["success"] else COLOURS[1]
+            if maze and e["path"]:
+                x, y = np.transpose(e["path"])
+                axes.plot(x, y, color=colour, lw=0.9, alpha=0.7)
+                axes.plot(x[0], y[0], "o", color=colour, ms=3)
+            elif e["rewards"]:
+                axes.plot(e["rewards"], color=colour, lw=0.9, alpha=0.7)
+                axes.set_xlabel("environment steps")
+                axes.set_ylabel("reward")
+        rate = np.mean([e["success"] for e in of_member])
+        axes.set_title(f"seed {member['seed']}: {rate:.2f} of {len(of_member)} episodes")
+    figure.suptitle("green: reached the goal; red: did not", x=0.01, ha="left", fontsize=9)
+    return _save(figure, run.path / "paths.png")
+
+
+def _walls(axes, maze: dict[str, Any]) -> None:
+    cells, unit, (dx, dy) = np.array(maze["map"]), maze["unit"], maze["offset"]
+    rows, columns = cells.shape
+    left, low = -dx - unit / 2, -dy - unit / 2
+    extent = (left, left + columns * unit, low + rows * unit, low)
+    axes.imshow(cells, cmap="Greys", vmin=0, vmax=2.2, extent=extent)
+    goal = plt.Circle(maze["goal"], maze["tolerance"], color="#e3b505", alpha=0.6, lw=0)
+    axes.add_patch(goal)
+    axes.invert_yaxis()
+    axes.set_aspect("equal")
+    axes.grid(False)
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _save(figure, path: Path) -> Path:
+    figure.tight_layout()
+    figure.savefig(path)
+    plt.close(figure)
+    return path

@@ -1,0 +1,61 @@
+"""How far long work is: a live line on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+
+
+class Progress:
+    """Steps of some work, their speed, the time left, and what is worth knowing meanwhile."""
+
+    def __init__(self, what: str, total: int, done: int = 0, every: float = 10.0):
+        self.what, self.total, self.first = what, total, done
+        self.begin = self.shown = time.monotonic()
+        self.every, self.note, self.live = every, "", _live()
+        if self.live:
+            self.live.start()
+            self.task = self.live.add_task(what, total=total, completed=done, note="")
+
+    def update(self, done: int, note: str | None = None) -> None:
+        self.note = self.note if note is None else note
+        now = time.monotonic()
+        rate = (done - self.first) / max(now - self.begin, 1e-9)
+        if self.live:
+            text = f"{_rate(rate)}  {self.note}"
+            self.live.update(self.task, completed=done, note=text)
+        elif done >= self.total or now - self.shown >= self.every:
+            self.shown = now
+            left = (self.total - done) / max(rate, 1e-9)
+            line = f"{self.what} {done}/{self.total}  {_rate(rate)}  {duration(left)} left"
+            print(f"{line}  {self.note}".rstrip(), flush=True)
+
+    def restart_clock(self, done: int) -> None:
+        """Leave out of the speed what was not work, compiling for instance."""
+        self.first, self.begin = done, time.monotonic()
+
+    def close(self) -> None:
+        if self.live:
+            self.live.stop()
+
+
+def duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+
+
+def _live():
+    """rich's display, where there is a terminal and rich to draw on it."""
+    if not sys.stdout.isatty():
+        return None
+    try:
+        from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bars
+    except ImportError:
+        return None
+    done = TextColumn("{task.completed:.0f}/{task.total:.0f}")
+    columns = (TextColumn("{task.description}"), BarColumn(), done, TimeRemainingColumn())
+    return Bars(*columns, TextColumn("{task.fields[note]}"))

@@ -1,0 +1,73 @@
+"""The benchmark's tasks: their data, their environment, their row of tuned values."""
+
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from vinerl.data import files
+from vinerl.data.fold import Transitions
+from vinerl.envs import ogbench
+from vinerl.errors import InputError
+
+DEFAULT = "pointmaze-medium-navigate-singletask-task1-v0"
+
+
+class Task(NamedTuple):
+    name: str  # as OGBench spells it
+    dataset: str
+    env: str
+    domain: str  # as the tables name it, e.g. scene-sparse
+    sparse: bool  # every reward becomes -1 or 0
+
+
+class Source(NamedTuple):
+    """A file of transitions, and where it comes from."""
+
+    path: Path
+    origin: str  # official, regenerated, own, unknown
+    facts: dict  # the card written beside a regenerated file
+
+
+def named(name: str) -> Task:
+    ogbench.check_task(name)
+    dataset = ogbench.dataset_of(name)
+    domain = re.sub(r"-(navigate|play)-v0$|-v0$", "", dataset)
+    sparse = domain.startswith(("scene", "puzzle"))
+    return Task(name, dataset, ogbench.env_id(name), domain + "-sparse" * sparse, sparse)
+
+
+def find(task: Task, folder: Path) -> Source | None:
+    """The official file before one of ours, and the small one of the default job last."""
+    official = files.OFFICIAL.expanduser() / f"{task.dataset}.npz"
+    if official.is_file():
+        return Source(official, "official", {})
+    places = [folder, demo_folder(folder)] if task.name == DEFAULT else [folder]
+    for path in (place / f"{task.dataset}.npz" for place in places):
+        if path.is_file():
+            card = path.with_suffix(".json")
+            facts = json.loads(card.read_text()) if card.is_file() else {}
+            return Source(path, facts.get("origin", "unknown"), facts)
+    return None
+
+
+def demo_folder(folder: Path) -> Path:
+    """Where the default job keeps its data: too small to stand beside full-size files."""
+    return folder / "demo"
+
+
+def missing(task: Task, folder: Path) -> InputError:
+    return InputError(
+        f"no data for {task.name}: {task.dataset}.npz is neither in {files.OFFICIAL} "
+        f"(OGBench's own place) nor in {folder} (--dir or $VINERL_DATA choose another). "
+        "Put the official file into either, or train on a file of your own with --data."
+    )
+
+
+def load(source: Source, task: Task | None) -> Transitions:
+    """Read, check, label, fold up: everything that can be wrong with a file is said here."""
+    arrays = files.read(source.path)
+    files.check(arrays, source.path)
+    if task:
+        arrays = ogbench.label(task.name, arrays)
+    return files.to_transitions(arrays, source.path, sparse=bool(task and task.sparse))

@@ -1,0 +1,103 @@
+"""OGBench's single-task environments: making, seeding, labelling, describing."""
+
+import difflib
+import re
+import tempfile
+import warnings
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from vinerl.errors import InputError
+
+_MAZES = {"pointmaze": "medium large giant teleport", "antmaze": "medium large giant teleport"}
+_MAZES |= {"humanoidmaze": "medium large giant"}
+_PLAY = "cube-single cube-double cube-triple cube-quadruple scene puzzle-3x3 puzzle-4x4"
+_PLAY += " puzzle-4x5 puzzle-4x6"
+_KINDS = {"pointmaze": "navigate stitch", "antmaze": "navigate stitch explore"}
+_KINDS |= {"humanoidmaze": "navigate stitch"}
+
+DATASETS = [
+    f"{robot}-{size}-{kind}-v0"
+    for robot, sizes in _MAZES.items()
+    for size in sizes.split()
+    for kind in _KINDS[robot].split()
+] + [f"{name}-{kind}-v0" for name in _PLAY.split() for kind in ("play", "noisy")]
+
+TASKS = [
+    f"{name.removesuffix('-v0')}-singletask-task{i}-v0" for name in DATASETS for i in range(1, 6)
+]
+
+
+def check_task(name: str) -> None:
+    if name not in TASKS:
+        near = difflib.get_close_matches(name, TASKS, n=3, cutoff=0.3)
+        raise InputError(f"unknown task {name!r}; the nearest names are:\n  " + "\n  ".join(near))
+
+
+def dataset_of(task: str) -> str:
+    """antmaze-large-navigate-singletask-task1-v0 -> antmaze-large-navigate-v0."""
+    return re.sub(r"-singletask-task\d", "", task)
+
+
+def env_id(task: str) -> str:
+    """The environment's own name has no dataset type in it."""
+    return re.sub(r"-(navigate|stitch|explore|play|noisy)(?=-singletask)", "", task)
+
+
+def make(name: str, **options) -> Any:
+    """A Gymnasium environment by id. OGBench's mazes each leave a file behind; ours do not."""
+    import gymnasium
+    import ogbench  # noqa: F401  (registers its environments)
+
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        before, tempfile.tempdir = tempfile.tempdir, folder
+        try:
+            return gymnasium.make(name, **options)
+        finally:
+            tempfile.tempdir = before
+
+
+def reset(env: Any, seed: int, **options) -> Any:
+    """The first observation of one episode. The mazes draw theirs from NumPy's global generator."""
+    np.random.seed(seed)
+    env.action_space.seed(seed)
+    return env.reset(seed=seed, **options)[0]
+
+
+def label(task: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The arrays of an OGBench file with the task's rewards and masks, by OGBench's own rules."""
+    from ogbench.relabel_utils import relabel_dataset
+
+    needed = ("qpos", "button_states") if re.match("scene|puzzle", task) else ("qpos",)
+    if missing := [name for name in needed if name not in arrays]:
+        raise InputError(f"rewards of {task} need {' and '.join(missing)}, which the file lacks")
+    env = make(env_id(task))
+    arrays = dict(arrays)
+    relabel_dataset(task, env, arrays)
+    env.close()
+    return arrays
+
+
+def describe(env: Any) -> dict:
+    """What pictures and manifests say about an environment, as plain values."""
+    from importlib.metadata import PackageNotFoundError
+
+    inner = env.unwrapped
+    facts: dict[str, Any] = {"limit": getattr(env.spec, "max_episode_steps", None)}
+    for package in ("mujoco", "ogbench", "gymnasium"):
+        try:
+            facts[package] = version(package)
+        except PackageNotFoundError:
+            facts[package] = getattr(__import__(package), "__version__", "unknown")
+    if hasattr(inner, "maze_map"):
+        facts["maze"] = {
+            "map": inner.maze_map.tolist(),
+            "unit": float(inner._maze_unit),
+            "offset": [float(inner._offset_x), float(inner._offset_y)],
+            "goal": [float(x) for x in inner.cur_goal_xy],
+            "tolerance": float(inner._goal_tol),
+        }
+    return facts

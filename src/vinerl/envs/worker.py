@@ -1,0 +1,84 @@
+"""A process that owns some environments and steps them: python -m vinerl.envs.worker NAME.
+
+NAME is a Gymnasium id or module:Class. What it answers:
+
+{"do": "describe"}                                  -> facts
+{"do": "reset", "slots": [..], "seeds": [..]}       -> first observations
+{"do": "step", "slots": [..]} actions [N, h, A]     -> observations; what finished
+"""
+
+import importlib
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vinerl.envs import ogbench, wire
+from vinerl.envs.workers import serve
+
+
+def make(name: str) -> Any:
+    if ":" in name:
+        module, attribute = name.split(":")
+        return getattr(importlib.import_module(module), attribute)()
+    return ogbench.make(name)
+
+
+class Slot:
+    """One environment, and the episode that runs in it."""
+
+    def __init__(self, name: str):
+        self.env = make(name)
+        self.rewards: list[float] = []
+        self.path: list[list[float]] = []
+
+    def reset(self, seed: int) -> Any:
+        self.rewards, self.path = [], []
+        return ogbench.reset(self.env, seed)
+
+    def step(self, chunk: np.ndarray) -> tuple[Any, dict | None]:
+        """Execute a chunk [h, A] open loop; a report once the episode is over."""
+        obs = None
+        for action in chunk:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            self.rewards.append(float(reward))
+            if "xy" in info:
+                self.path.append([float(x) for x in info["xy"]])
+            if terminated or truncated:
+                success = float(info.get("success", terminated))
+                return obs, {"success": success, "rewards": self.rewards, "path": self.path}
+        return obs, None
+
+
+class Slots:
+    """The environments of one worker, made when they are first used."""
+
+    def __init__(self, name: str):
+        self.name = name
+        self.slots: dict[int, Slot] = {}
+
+    def answer(self, header: dict, arrays: list[np.ndarray]) -> tuple[dict, list[np.ndarray]]:
+        if header["do"] == "describe":
+            env = make(self.name)
+            ogbench.reset(env, 0)
+            return ogbench.describe(env), []
+        numbers = header["slots"]
+        if header["do"] == "reset":
+            for i in numbers:
+                self.slots[i] = self.slots.get(i) or Slot(self.name)
+            pairs = zip(numbers, header["seeds"], strict=True)
+            return {}, columns([self.slots[i].reset(seed) for i, seed in pairs])
+        outcomes = [self.slots[i].step(c) for i, c in zip(numbers, arrays[0], strict=True)]
+        over = {i: report for i, (_, report) in zip(numbers, outcomes, strict=True) if report}
+        reply = {"over": list(over), "reports": list(over.values())}
+        return reply, columns([obs for obs, _ in outcomes])
+
+
+def columns(observed: Sequence[Any]) -> list[np.ndarray]:
+    """Observations leaf by leaf, each [N, ...]."""
+    return [np.stack(leaf) for leaf in zip(*map(wire.leaves, observed), strict=True)]
+
+
+if __name__ == "__main__":
+    serve(Slots(sys.argv[1]).answer)

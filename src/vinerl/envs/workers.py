@@ -1,0 +1,82 @@
+"""Processes of our own that answer requests: python -m MODULE ARGUMENT..., one message at a time."""
+
+import os
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from vinerl.envs import wire
+
+SOURCE = Path(__file__).resolve().parents[2]  # so that workers find the package uninstalled, too
+
+Answer = Callable[[dict, list[np.ndarray]], tuple[dict, Sequence[np.ndarray]]]
+
+
+class Workers:
+    """`count` processes that run `module`; a worker that fails takes the caller with it."""
+
+    def __init__(self, module: str, *arguments: str, count: int):
+        paths = [str(SOURCE), *filter(None, sys.path)]
+        # One BLAS thread where a simulator is stepped; more only get in each other's way.
+        env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        env |= {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
+        command = [sys.executable, "-m", module, *arguments]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.what = " ".join((module, *arguments))
+        self.processes = [subprocess.Popen(command, env=env, **pipes) for _ in range(count)]
+
+    def __len__(self) -> int:
+        return len(self.processes)
+
+    def send(self, w: int, header: dict, arrays: Sequence[np.ndarray] = ()) -> None:
+        try:
+            wire.send(self.processes[w].stdin, header, arrays)  # pyright: ignore[reportArgumentType]
+        except OSError as error:
+            raise self._gone(w) from error
+
+    def receive(self, w: int) -> tuple[dict, list[np.ndarray]]:
+        try:
+            header, arrays = wire.receive(self.processes[w].stdout)  # pyright: ignore[reportArgumentType]
+        except EOFError as error:
+            raise self._gone(w) from error
+        if "error" in header:
+            raise RuntimeError(f"worker {w} ({self.what}) failed:\n{header['error']}")
+        return header, arrays
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
+        for process in self.processes:
+            try:
+                process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()  # pyright: ignore[reportOptionalMemberAccess]
+
+    def _gone(self, w: int) -> RuntimeError:
+        code = self.processes[w].poll()
+        return RuntimeError(f"worker {w} ({self.what}) has gone, exit code {code}")
+
+
+def serve(answer: Answer) -> None:
+    """The other side: answer requests until the parent has gone."""
+    # Whatever a simulator prints must not end up between two messages.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    while True:
+        try:
+            request = wire.receive(sys.stdin.buffer)
+        except (EOFError, KeyboardInterrupt):
+            return
+        try:
+            wire.send(replies, *answer(*request))
+        except (BrokenPipeError, KeyboardInterrupt):
+            return
+        except Exception:
+            wire.send(replies, {"error": traceback.format_exc()})
+            return

@@ -1,0 +1,5 @@
+"""What goes wrong through no fault of the program."""
+
+
+class InputError(ValueError):
+    """Something the user can put right; the message says what and how."""

@@ -1,0 +1,87 @@
+"""Layers. Kernels are Xavier-uniform; LayerNorm, where there is one, follows the activation.
+
+Weights are float32. `dtype` is what hidden layers compute in; the last layer of a network always
+computes in float32, because values near -200 lose their differences in bfloat16.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import flax.linen as nn
+import jax.numpy as jnp
+
+from vinerl.types import Array, Params
+
+Dense = partial(nn.Dense, kernel_init=nn.initializers.xavier_uniform())
+Dtype = Any
+
+
+class Network(nn.Module):
+    """A Flax module whose `apply` is typed as the output alone: nothing here is mutable."""
+
+    @nn.nowrap
+    def apply(self, params: Params, *inputs, method=None) -> Any:
+        return super().apply(params, *inputs, method=method)
+
+
+class Hidden(nn.Module):
+    """Dense and GELU, width after width."""
+
+    widths: Sequence[int]
+    layer_norm: bool = False
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, *inputs: Array) -> Array:
+        x = jnp.concatenate(inputs, axis=-1)
+        for width in self.widths:
+            x = nn.gelu(Dense(width, dtype=self.dtype)(x))
+            x = nn.LayerNorm(dtype=self.dtype)(x) if self.layer_norm else x
+        return x
+
+
+class MLP(nn.Module):
+    """Hidden layers and a linear one."""
+
+    hidden: Sequence[int]
+    out: int
+    layer_norm: bool = False
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, *inputs: Array) -> Array:
+        x = Hidden(self.hidden, self.layer_norm, self.dtype)(*inputs)
+        return Dense(self.out, dtype=jnp.float32)(x)
+
+
+class ResidualMLP(nn.Module):
+    """A layer in, `blocks` times x + F(x) where F is the `hidden` layers, and a linear one."""
+
+    hidden: Sequence[int]
+    blocks: int
+    out: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, *inputs: Array) -> Array:
+        x = Hidden(self.hidden[-1:], layer_norm=True, dtype=self.dtype)(*inputs)
+        for _ in range(self.blocks):
+            x = x + Hidden(self.hidden, layer_norm=True, dtype=self.dtype)(x)
+        return Dense(self.out, dtype=jnp.float32)(x)
+
+
+class PreNormMLP(nn.Module):
+    """Another reading of "ResNet of depth n": n two-layer branches, each normalised at its start."""
+
+    hidden: Sequence[int]
+    out: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, *inputs: Array) -> Array:
+        x = Dense(self.hidden[0], dtype=self.dtype)(jnp.concatenate(inputs, axis=-1))
+        for width in self.hidden:
+            branch = Hidden((width,), dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
+            x = x + Dense(x.shape[-1], dtype=self.dtype)(branch)
+        return Dense(self.out, dtype=jnp.float32)(nn.LayerNorm(dtype=self.dtype)(x))

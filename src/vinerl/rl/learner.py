@@ -1,0 +1,108 @@
+"""What an algorithm is, and the one gradient step they all share."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import optax
+
+from vinerl.types import Array, Batch, Key, Metrics, Obs, Params, Spec
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """Hyperparameters every algorithm has.
+
+    A `float` field can be stacked: it may reach an agent as a traced value, so it is computed
+    with and never branched on. Every other field is static.
+    """
+
+    lr: float = 3e-4  # Adam's step size
+    lr_end: float = 1.0  # share of lr that is left after lr_steps, reached linearly
+    lr_steps: int = 1_000_000  # gradient steps until then
+    batch_size: int = 256  # transitions in a gradient step
+    discount: float = 0.99  # gamma, per environment step
+    tau: float = 0.005  # rate at which target networks follow
+    horizon: int = 1  # h, environment steps in one transition
+    chunk: bool = True  # act h steps at once; otherwise an n-step return
+    actor_hidden: tuple[int, ...] = (512,) * 4  # widths of the actor's layers
+    critic_hidden: tuple[int, ...] = (512,) * 4  # widths of the critic's layers
+    critics: int = 10  # size of the ensemble
+    target_every: int = 1  # gradient steps between target updates
+    max_grad_norm: float = float("inf")  # over all networks together
+    precision: Literal["float32", "bfloat16"] = "float32"  # of hidden layers; weights are float32
+
+    @property
+    def dtype(self) -> Any:
+        return jnp.dtype(self.precision)
+
+
+class State(NamedTuple):
+    """Everything that changes during training; parameters are by role."""
+
+    params: Params
+    targets: Params
+    optimizer: optax.OptState
+    step: Array
+
+
+class Agent(NamedTuple):
+    """An algorithm: its networks, what it minimises and how it acts.
+
+    networks: role -> (module, example inputs without batch axis)
+    targets:  roles that keep a slow copy in `State.targets`
+    loss:     (params, state, batch, key) -> (scalar, metrics); differentiated in `params`
+              alone, so `state.params` are the same values held constant
+    policy:   state -> the parameters that acting needs, by role
+    act:      (policy, obs [B, ...], key) -> action [B, A] in [-1, 1]
+    diagnose: (state, batch, key) -> metrics that cost too much for every step
+    """
+
+    config: AgentConfig
+    networks: Mapping[str, tuple[nn.Module, tuple]]
+    targets: tuple[str, ...]
+    loss: Callable[[Params, State, Batch, Key], tuple[Array, Metrics]]
+    policy: Callable[[State], Params]
+    act: Callable[[Params, Obs, Key], Array]
+    diagnose: Callable[[State, Batch, Key], Metrics] = lambda state, batch, key: {}
+
+
+Make = Callable[[Any, Spec], Agent]  # from a config and what the data look like to an agent
+
+
+def optimizer(config: AgentConfig) -> optax.GradientTransformation:
+    """Adam up to its step size, which depends on the step."""
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam())
+
+
+def learning_rate(config: AgentConfig, step: Array) -> Array:
+    done = jnp.minimum(step / config.lr_steps, 1.0)
+    return config.lr * (1 - (1 - config.lr_end) * done)
+
+
+def init(agent: Agent, key: Key) -> State:
+    keys = jax.random.split(key, len(agent.networks))
+    examples = lambda inputs: jax.tree.map(lambda x: jnp.zeros((1, *x.shape), x.dtype), inputs)
+    params = {
+        name: module.init(k, *examples(inputs))
+        for k, (name, (module, inputs)) in zip(keys, agent.networks.items(), strict=True)
+    }
+    targets = jax.tree.map(jnp.copy, {name: params[name] for name in agent.targets})
+    return State(params, targets, optimizer(agent.config).init(params), jnp.zeros((), jnp.int32))
+
+
+def update(agent: Agent, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:
+    cfg = agent.config
+    grads, metrics = jax.grad(agent.loss, has_aux=True)(state.params, state, batch, key)
+    updates, opt_state = optimizer(cfg).update(grads, state.optimizer, state.params)
+    lr = learning_rate(cfg, state.step)
+    params = jax.tree.map(lambda p, u: p - lr * u, state.params, updates)
+    # Targets mix in the weights from before this step, as the published baselines do.
+    online = {name: state.params[name] for name in agent.targets}
+    due = (state.step + 1) % cfg.target_every == 0
+    targets = optax.incremental_update(online, state.targets, cfg.tau * due)
+    norms = {f"grad_norm/{name}": optax.tree.norm(g) for name, g in grads.items()}
+    return State(params, targets, opt_state, state.step + 1), metrics | norms

@@ -1,0 +1,81 @@
+"""Training block after block; everything else happens in between."""
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from vinerl.data.fold import Transitions
+from vinerl.train import offline
+from vinerl.train.offline import Block, Stack
+from vinerl.train.stack import AgentOf
+from vinerl.types import Metrics
+
+SECONDS = 2.0  # a block takes about this long
+
+
+class Moment(NamedTuple):
+    """A run between two blocks."""
+
+    step: int
+    stack: Stack
+    metrics: Metrics | None  # since the last log, where one is due
+
+
+def interval(steps: int, log_every: int, eval_every: int) -> int:
+    """What a block's length must divide."""
+    return math.gcd(*(n for n in (steps, log_every, eval_every) if n))
+
+
+def choose(block: Block, stack: Stack, data: Transitions, limit: int) -> int:
+    """The divisor of `limit` nearest to two seconds of work, by trying on copies of the start."""
+
+    def seconds(steps: int) -> float:
+        copy = jax.block_until_ready(jax.tree.map(jnp.copy, stack))
+        begin = time.perf_counter()
+        jax.block_until_ready(block(copy, data, steps))
+        return time.perf_counter() - begin
+
+    seconds(1)  # compiles
+    steps, spent = 1, seconds(1)
+    while spent < SECONDS / 10 and steps < limit:
+        steps = min(4 * steps, limit)
+        spent = seconds(steps)
+    divisors = [n for n in range(1, limit + 1) if limit % n == 0]
+    return min(divisors, key=lambda n: abs(math.log(n * spent / steps / SECONDS)))
+
+
+def fit(
+    agent_of: AgentOf,
+    block: Block,
+    stack: Stack,
+    data: Transitions,
+    *,
+    steps: int,
+    length: int,
+    log_every: int,
+) -> Iterator[Moment]:
+    """The run after every block until `steps`, or until no member is learning any more."""
+    diagnose = offline.diagnose(agent_of)
+    first = int(np.max(stack.state.step))
+    window: list[Metrics] = []
+    for step in range(first + length, steps + 1, length):
+        stack, seen = block(stack, data, length)
+        window.append(seen)
+        over = step == steps or not (np.asarray(stack.status) == 0).any()
+        due = over or step % log_every == 0
+        metrics = summary(window) | diagnose(stack, data) if due else None
+        window = [] if due else window
+        yield Moment(step, stack, metrics)
+        if over:
+            return
+
+
+def summary(window: list[Metrics]) -> Metrics:
+    """Blocks of equal length as one: means of means, largest of largest."""
+    merge: Callable = lambda name: jnp.max if name.endswith("_max") else jnp.mean
+    return {n: merge(n)(jnp.stack([seen[n] for seen in window]), axis=0) for n in window[0]}

@@ -1,0 +1,120 @@
+"""Offline training: one compiled block for a whole stack.
+
+agent_of = stack.maker(make, cfg, spec)  # from a member to its agent
+runs = offline.start(agent_of, stack.members(cfg, seeds=(0, 1, 2)))
+block = offline.train_block(agent_of)
+runs, metrics = block(runs, data, 1000)
+
+Logging, evaluation and checkpoints happen between blocks. The length of a block is an argument,
+so choosing it compiles nothing; a run keeps to one length, and a resumed one repeats itself.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from vinerl.data.fold import Transitions, fold
+from vinerl.rl import learner
+from vinerl.rl.learner import Agent, State
+from vinerl.train.stack import AgentOf, Member, keys
+from vinerl.types import Array, Batch, Key, Metrics
+
+STATUS = ("learning", "not finite", "no gradient")
+
+
+class Stack(NamedTuple):
+    """Runs side by side, between two blocks; every leaf is [S, ...]."""
+
+    member: Member
+    state: State  # after the last good block
+    status: Array  # index into STATUS; a member that is not learning stays at its state.step
+
+
+Block = Callable[[Stack, Transitions, int], tuple[Stack, Metrics]]
+
+
+def start(agent_of: AgentOf, members: Member) -> Stack:
+    def one(member):
+        state = learner.init(agent_of(member), keys(member).init)
+        return Stack(member, state, jnp.zeros((), jnp.int32))
+
+    return jax.jit(jax.vmap(one))(members)
+
+
+def draw(agent: Agent, data: Transitions, key: Key) -> Batch:
+    """A minibatch from anywhere in the data."""
+    cfg = agent.config
+    starts = jax.random.randint(key, (cfg.batch_size,), 0, len(data.row) - cfg.horizon + 1)
+    return fold(data, starts, cfg.horizon, cfg.discount, cfg.chunk)
+
+
+def train_step(agent: Agent, data: Transitions, key: Key, state: State) -> tuple[State, Metrics]:
+    """Randomness depends on `key` and `state.step` alone, so a checkpoint holds no key."""
+    key_batch, key_update = jax.random.split(jax.random.fold_in(key, state.step))
+    return learner.update(agent, state, draw(agent, data, key_batch), key_update)
+
+
+def train_block(agent_of: AgentOf) -> Block:
+    """`steps` updates of every member, and what was seen in them, [S].
+
+    A metric is its mean over the block; one named ..._max is its largest value, and every gradient
+    norm comes with that too.
+    """
+
+    def one(stack, data, steps):
+        agent = agent_of(stack.member)
+        step = partial(train_step, agent, data, keys(stack.member).train)
+
+        def body(_, carry):
+            state, seen = carry
+            state, metrics = step(state)
+            return state, {name: merge(name, seen[name], m) for name, m in largest(metrics)}
+
+        _, shapes = jax.eval_shape(step, stack.state)
+        zero = {name: blank(name) for name, _ in largest(shapes)}
+        state, seen = jax.lax.fori_loop(0, steps, body, (stack.state, zero))
+        seen = {n: m if n.endswith("_max") else m / steps for n, m in seen.items()}
+        return freeze(agent, stack, state, seen), seen
+
+    def largest(metrics):
+        yield from metrics.items()
+        norms = [name for name in metrics if name.startswith("grad_norm/")]
+        yield from ((f"{name}_max", metrics[name]) for name in norms)
+
+    def blank(name):
+        return jnp.float32(-jnp.inf if name.endswith("_max") else 0.0)
+
+    def merge(name, seen, metric):
+        return jnp.maximum(seen, metric) if name.endswith("_max") else seen + metric
+
+    return jax.jit(jax.vmap(one, in_axes=(0, None, None)), donate_argnums=0)
+
+
+def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics) -> Stack:
+    """One member after a block: the new state or, once it has gone bad, the last good one."""
+    finite = jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves((state, seen))]).all()
+    still = jnp.stack([seen[f"grad_norm/{role}_max"] == 0 for role in acting_roles(agent)]).any()
+    now = jnp.where(finite, jnp.where(still, 2, 0), 1)
+    status = jnp.where(stack.status == 0, now, stack.status)
+    state = jax.tree.map(lambda new, old: jnp.where(status == 0, new, old), state, stack.state)
+    return Stack(stack.member, state, status)
+
+
+def acting_roles(agent: Agent) -> Iterable[str]:
+    """The networks that make actions: what `policy` returns, critics apart."""
+    state = jax.eval_shape(lambda key: learner.init(agent, key), jax.random.key(0))
+    return [role for role in agent.policy(state) if role != "critic"]
+
+
+def diagnose(agent_of: AgentOf) -> Callable[[Stack, Transitions], Metrics]:
+    """Every member's costly metrics on one batch of its own, [S, ...]; for now and then."""
+
+    def one(stack, data):
+        agent, key = agent_of(stack.member), keys(stack.member).diagnose
+        key_batch, key_noise = jax.random.split(jax.random.fold_in(key, stack.state.step))
+        return agent.diagnose(stack.state, draw(agent, data, key_batch), key_noise)
+
+    return jax.jit(jax.vmap(one, in_axes=(0, None)))
