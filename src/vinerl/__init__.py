@@ -1,1 +1,37 @@
+"""Value gradients through flow policies.
+
+run = vinerl.train(task="pointmaze-medium-navigate-singletask-task1-v0", seeds=(0, 1))
+policy = vinerl.load(run.path)
+action = policy(obs)
+"""
+
+from typing import TYPE_CHECKING, Any
+
+# `vinerl.train` is the function below; the package of that name is imported first, so that
+# importing one of its modules later does not put it back in the function's place.
+import vinerl.train  # noqa: F401
+
+if TYPE_CHECKING:
+    from vinerl.bench.policy import Policy
+    from vinerl.bench.runs import Run
+
 __version__ = "0.1.0"
+__all__ = ["load", "train"]
+
+
+def train(agent: str = "vine", **options: Any) -> "Run":
+    """Train as the command `vinerl train AGENT` does, and return the run.
+
+    Options are the command's (task, data, seeds, steps, eval_every, out, ...); any other name is a
+    field of the agent's config (alpha=3.0, or alpha=(1.0, 3.0) for a stack).
+    """
+    from vinerl.bench import jobs, running
+
+    return running.train(jobs.resolve(jobs.request(agent, options)))
+
+
+def load(run: Any, member: int = 0, step: int | None = None) -> "Policy":
+    """The policy of one member of a run: `policy(obs)` takes and gives NumPy arrays."""
+    from vinerl.bench import policy
+
+    return policy.load(run, member, step)

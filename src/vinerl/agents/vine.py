@@ -1,6 +1,7 @@
 """VINE: value gradients through a re-noising sampler."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import jax
@@ -33,6 +34,7 @@ class VineConfig(AgentConfig):
     critics: int = 2  # the target takes their minimum, the actor their mean
     critic_layout: Literal["branches", "pre-norm"] = "branches"  # of the residual critic
     critic_blocks: int = 2  # residual branches, each of the critic_hidden layers
+    unroll: bool = False  # compile the K steps one after another instead of as a loop
 
 
 def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
@@ -43,7 +45,9 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
     )
     step, times = samplers.STEPS[cfg.sampler], samplers.grid(cfg.flow_steps)
     estimates = samplers.ESTIMATES[cfg.sampler]
-    draw = flow_policy(actor, step, cfg.flow_steps, noise=cfg.noise, stop_at=cfg.stop_at)
+    trace = partial(samplers.trace, step, times=times, unroll=cfg.unroll)
+    options = {"noise": cfg.noise, "stop_at": cfg.stop_at, "unroll": cfg.unroll}
+    draw = flow_policy(actor, step, cfg.flow_steps, **options)
 
     def noise(batch, key):
         return cfg.noise * jax.random.normal(key, (cfg.flow_steps + 1, *batch.action.shape))
@@ -64,7 +68,7 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
         if cfg.regulariser == "flow":
             return -q
         if cfg.regulariser == "teacher":  # the same noise, so a spread like the data's is free
-            taught = samplers.trace(step, teacher.at(params["teacher"], batch.obs), noises, times)
+            taught = trace(teacher.at(params["teacher"], batch.obs), noises)
             held = jnp.mean((path[-1] - taught[-1]) ** 2, axis=-1)
         elif cfg.regulariser == "estimates":
             held = squared(estimates(path, times), batch).mean(axis=0)
@@ -90,7 +94,7 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
 
         # dQ/da flows back through all K steps into the velocity field.
         noises = noise(batch, key_actor)
-        path = samplers.trace(step, actor.at(params["actor"], batch.obs), noises, times)
+        path = trace(actor.at(params["actor"], batch.obs), noises)
         actor_loss = chain_loss(state.params, batch, noises, path).mean()
         matching = matching_loss(params, batch, key_match)
 

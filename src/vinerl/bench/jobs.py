@@ -5,16 +5,18 @@ import importlib
 import importlib.util
 import sys
 from dataclasses import dataclass, field, fields, replace
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 from vinerl.agents import AGENTS
 from vinerl.bench import tasks, tuned
 from vinerl.bench.tasks import Task
+from vinerl.bench.trackers import TRACKERS
 from vinerl.data import files
 from vinerl.errors import InputError
 from vinerl.rl.learner import AgentConfig, Make
-from vinerl.train import stack
+from vinerl.train import loop, stack
 
 DEFAULTS: dict[str, Any] = {
     "seeds": (0,),
@@ -78,6 +80,18 @@ class Job:
         return len(stack.members(self.config, self.seeds).seed)
 
 
+def request(agent_name: str, options: dict[str, Any]) -> Request:
+    """From Python: options of a run by name, everything else a field of the agent's config."""
+    known = {f.name for f in fields(Request)} - {"agent", "fields"}
+    run = {name: value for name, value in options.items() if name in known}
+    for name in {"data", "dir", "out"} & set(run):
+        run[name] = run[name] and Path(run[name])
+    for name in {"seeds", "log"} & set(run):
+        run[name] = run[name] and tuple(run[name])
+    rest = {name: value for name, value in options.items() if name not in known}
+    return Request(agent=agent_name, fields=rest, **run)
+
+
 def agent(name: str) -> tuple[AgentConfig, Make]:
     """A registered agent, or module:NAME (file.py:NAME) of the user's own: (config, maker)."""
     if name in AGENTS:
@@ -101,10 +115,11 @@ def _module(where: str) -> Any:
     try:
         if where.endswith(".py"):
             path = Path(where).resolve()
-            spec = importlib.util.spec_from_file_location(path.stem, path)
-            assert spec and spec.loader
+            loader = SourceFileLoader(path.stem, str(path))
+            spec = importlib.util.spec_from_loader(path.stem, loader)
+            assert spec is not None
             module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+            loader.exec_module(module)
             return module
         sys.path[:0] = [] if "" in sys.path else [""]
         return importlib.import_module(where)
@@ -150,6 +165,11 @@ def resolve(request: Request) -> Job:
         eval_every = min(eval_every, steps)
     every = eval_every or max(1, steps // 10)
     log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
+    limit = loop.interval(steps, log_every, eval_every)
+    if request.block and limit % request.block:
+        raise InputError(f"--block {request.block} must divide {limit}, as all intervals do")
+    if unknown := [x for x in request.log if x not in TRACKERS]:
+        raise InputError(f"--log {unknown[0]}: there are {', '.join(TRACKERS)}")
     seeds = options["seeds"]
     if len(set(seeds)) != len(seeds):
         raise InputError(f"--seeds {','.join(map(str, seeds))}: a seed is given twice")

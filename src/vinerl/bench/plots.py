@@ -14,9 +14,10 @@ from vinerl.train import metrics
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.patches import Circle
 
 COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d"]
-STYLE = {
+STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
@@ -129,7 +130,7 @@ def _walls(axes, maze: dict[str, Any]) -> None:
     left, low = -dx - unit / 2, -dy - unit / 2
     extent = (left, left + columns * unit, low + rows * unit, low)
     axes.imshow(cells, cmap="Greys", vmin=0, vmax=2.2, extent=extent)
-    goal = plt.Circle(maze["goal"], maze["tolerance"], color="#e3b505", alpha=0.6, lw=0)
+    goal = Circle(maze["goal"], maze["tolerance"], color="#e3b505", alpha=0.6, lw=0)
     axes.add_patch(goal)
     axes.invert_yaxis()
     axes.set_aspect("equal")

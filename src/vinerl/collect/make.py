@@ -8,6 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -32,7 +33,7 @@ def make(recipe: Recipe, folder: Path, processes: int, show: Shown = lambda *_: 
     cut = recipe.episodes
     for path, part in zip(targets, (episodes[:cut], episodes[cut:]), strict=True):
         buffer = io.BytesIO()
-        columns = {name: np.concatenate([e[name] for e in part]) for name in part[0]}
+        columns: dict[str, Any] = {n: np.concatenate([e[n] for e in part]) for n in part[0]}
         np.savez_compressed(buffer, **columns)
         files.write(path, buffer.getvalue())
     card = {

@@ -72,7 +72,8 @@ class Maze:
                 inner.set_goal(goal_xy=inner.add_noise(inner.ij_to_xy(pick(self.guide.corners))))
 
         columns = (np.asarray(column, np.float32) for column in zip(*rows, strict=True))
-        arrays = dict(zip(("observations", "actions", "qpos", "qvel"), columns, strict=True))
+        names = ("observations", "actions", "qpos", "qvel")
+        arrays: dict[str, np.ndarray] = dict(zip(names, columns, strict=True))
         arrays["terminals"] = np.arange(self.recipe.rows) == self.recipe.rows - 1
         return arrays, goals
 

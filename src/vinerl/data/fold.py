@@ -12,7 +12,7 @@ alive      |  1    1    1  |  0         ->  reward sums three terms, next_obs is
                                             weight 0: the action chunk crosses the end
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -21,16 +21,18 @@ import numpy as np
 from vinerl.errors import InputError
 from vinerl.types import Array, Batch, Obs, Scalar, rows
 
+Column = Any  # of numbers, in NumPy's or JAX's hands
+
 
 class Transitions(NamedTuple):
     """A dataset of M transitions and R rows of observations, on the host or on a device."""
 
     obs: Obs  # [R, ...], a tree
-    row: Array  # [M], where a transition's observation is; the next one is in row + 1
-    action: Array  # [M, A]
-    reward: Array  # [M]
-    mask: Array  # [M], 0 where the task itself ended, so nothing is bootstrapped
-    terminal: Array  # [M], 1 on the last transition of an episode, for whatever reason
+    row: Column  # [M], where a transition's observation is; the next one is in row + 1
+    action: Column  # [M, A]
+    reward: Column  # [M]
+    mask: Column  # [M], 0 where the task itself ended, so nothing is bootstrapped
+    terminal: Column  # [M], 1 on the last transition of an episode, for whatever reason
 
 
 def transitions(obs: Obs, action, reward, mask, terminal) -> Transitions:
@@ -39,8 +41,8 @@ def transitions(obs: Obs, action, reward, mask, terminal) -> Transitions:
     if rows(obs) != len(ends) + ends.sum():
         raise InputError(f"{len(ends)} transitions in {ends.sum()} episodes, but {rows(obs)} rows")
     row = np.arange(len(ends), dtype=np.int32) + np.cumsum(ends, dtype=np.int32) - ends
-    floats = (np.asarray(x, np.float32) for x in (action, reward, mask))
-    return Transitions(obs, row, *floats, ends)
+    action, reward, mask = (np.asarray(x, np.float32) for x in (action, reward, mask))
+    return Transitions(obs, row, action, reward, mask, ends)
 
 
 def fold(

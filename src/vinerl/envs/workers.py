@@ -1,11 +1,13 @@
-"""Processes of our own that answer requests: python -m MODULE ARGUMENT..., one message at a time."""
+"""Processes of our own that answer requests: python -m MODULE ARGUMENT ..."""
 
 import os
 import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from subprocess import PIPE
 
 import numpy as np
 
@@ -25,9 +27,9 @@ class Workers:
         env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         env |= {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths))}
         command = [sys.executable, "-m", module, *arguments]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        start = partial(subprocess.Popen, command, env=env, stdin=PIPE, stdout=PIPE)
         self.what = " ".join((module, *arguments))
-        self.processes = [subprocess.Popen(command, env=env, **pipes) for _ in range(count)]
+        self.processes: list[subprocess.Popen[bytes]] = [start() for _ in range(count)]
 
     def __len__(self) -> int:
         return len(self.processes)

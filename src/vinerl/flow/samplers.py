@@ -41,11 +41,18 @@ def grid(steps: int) -> Array:
 
 
 def trace(
-    step: Step, velocity: Velocity, noises: Array, times: Array, *, remat: bool = False
+    step: Step,
+    velocity: Velocity,
+    noises: Array,
+    times: Array,
+    *,
+    remat: bool = False,
+    unroll: bool = False,
 ) -> Array:
     """The whole path [K + 1, B, A] for noises [K + 1, B, A] and times [K + 1].
 
-    Differentiable in the field through all steps; `remat` recomputes them instead of storing them.
+    Differentiable in the field through all steps; `remat` recomputes them instead of storing them,
+    `unroll` compiles them one after another instead of as a loop.
     """
 
     def body(x, inputs):
@@ -53,7 +60,8 @@ def trace(
         return x, x
 
     body = jax.checkpoint(body, prevent_cse=False) if remat else body
-    _, path = jax.lax.scan(body, noises[0], (noises[1:], times[:-1], times[1:]))
+    inputs = (noises[1:], times[:-1], times[1:])
+    _, path = jax.lax.scan(body, noises[0], inputs, unroll=unroll)
     return jnp.concatenate([noises[:1], path])
 
 
@@ -68,6 +76,7 @@ def sample(
     noise: Scalar = 1.0,
     stop_at: int | None = None,
     remat: bool = False,
+    unroll: bool = False,
 ) -> Array:
     """An action of `shape`, drawn from fresh noise.
 
@@ -78,7 +87,7 @@ def sample(
     times = grid(steps) if times is None else times
     noises = noise * jax.random.normal(key, (len(times), *shape))
     end = None if stop_at is None else stop_at + 1
-    return trace(step, velocity, noises[:end], times[:end], remat=remat)[-1]
+    return trace(step, velocity, noises[:end], times[:end], remat=remat, unroll=unroll)[-1]
 
 
 def euler_estimates(path: Array, times: Array) -> Array:

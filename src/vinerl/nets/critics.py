@@ -17,7 +17,7 @@ def ensemble(layers: type[nn.Module], size: int) -> type[nn.Module]:
         layers,
         variable_axes={"params": 0},
         split_rngs={"params": True},
-        in_axes=None,
+        in_axes=None,  # pyright: ignore[reportArgumentType]
         out_axes=0,
         axis_size=size,
     )

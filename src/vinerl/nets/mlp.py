@@ -72,7 +72,7 @@ class ResidualMLP(nn.Module):
 
 
 class PreNormMLP(nn.Module):
-    """Another reading of "ResNet of depth n": n two-layer branches, each normalised at its start."""
+    """Another reading of "ResNet of depth n": n two-layer branches that normalise first."""
 
     hidden: Sequence[int]
     out: int

@@ -83,7 +83,7 @@ def rollouts(
             return [[done[i] for i in sorted(done)] for done in reports]
         if idle:
             slots = [m * lanes + n for m, n in idle]
-            first = pool.reset(slots, [seeds[episode[place]] for place in idle])
+            first = pool.reset(slots, [seeds[int(episode[place])] for place in idle])
             if not obs:
                 shape = lambda x: (members, lanes, *x.shape[1:])
                 obs = [np.zeros(shape(x), x.dtype) for x in first]

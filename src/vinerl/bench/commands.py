@@ -1,0 +1,215 @@
+"""What the commands do."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
+
+from vinerl.agents import AGENTS
+from vinerl.bench import doctor, jobs, runs, show
+from vinerl.bench.jobs import Request
+from vinerl.errors import InputError
+
+C = TypeVar("C")
+
+
+def commas(kind: type, one_alone: bool) -> PrimitiveConstructorSpec:
+    """1,3,10 -> (1, 3, 10); a single value stays one unless it is a list anyway."""
+
+    def parse(words):
+        values = tuple(map(kind, words[0].split(",")))
+        return values[0] if one_alone and len(values) == 1 else values
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{kind.__name__.upper()}[,...]",
+        instance_from_str=parse,
+        is_instance=lambda x: isinstance(x, kind | tuple),
+        str_from_instance=lambda x: [",".join(map(str, x)) if isinstance(x, tuple) else str(x)],
+    )
+
+
+registry = ConstructorRegistry()
+
+
+@registry.primitive_rule
+def _floats(info):
+    return commas(float, one_alone=True) if info.type is float else None
+
+
+Seeds = Annotated[tuple[int, ...] | None, commas(int, one_alone=False)]
+Log = Annotated[tuple[str, ...], commas(str, one_alone=False)]
+
+
+@dataclass(frozen=True)
+class Train(Generic[C]):
+    """Train an agent offline.
+
+    vinerl train [AGENT] [--task NAME | --data FILE] [--seeds 0,1,2] [--agent.FIELD VALUE ...]
+
+    An option that is not given takes the value of the task's row, else its default. Several values
+    of a float field (--agent.alpha 1,3,10) are trained side by side with every seed.
+    """
+
+    agent: tyro.conf.FlagConversionOff[C]
+    task: str | None = None  # an OGBench task (default: the pointmaze job)
+    data: Path | None = None  # a file of your own instead; see the README for its layout
+    seeds: Seeds = None  # one member each
+    steps: int | None = None  # gradient steps
+    eval_every: int | None = None  # gradient steps between evaluations; 0: none on the way
+    eval_episodes: int = 10  # of a member, on the way
+    final_episodes: int = 50  # of a member, at the end
+    log_every: int | None = None  # gradient steps between lines of metrics.jsonl
+    normalise: Literal["none", "standard"] | None = None  # observations
+    block: int | None = None  # gradient steps between looks at the run; chosen to take 2 s
+    workers: int | None = None  # processes that step environments; one a core
+    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    out: Path | None = None  # the run's folder (else runs/NAME)
+    log: Log = ()  # tensorboard, wandb: write these, too
+    stop_on_bad: bool = False  # stop when a member has to be frozen
+
+
+def train(args: list[str]) -> None:
+    from vinerl.bench import running
+
+    running.train(jobs.resolve(parse(args)))
+
+
+def parse(args: list[str]) -> Request:
+    """Options and agent in any order."""
+    name, rest = agent_name(args)
+    config, _ = jobs.agent(name)
+    names = f"agents: {', '.join(AGENTS)}, or module:NAME of your own"
+    parsed = tyro.cli(
+        Train[type(config)],
+        prog=f"vinerl train {name}",
+        args=rest,
+        default=Train(agent=config),
+        registry=registry,
+        description=f"{Train.__doc__}\n\n{names}",
+    )
+    given = {a.split("=")[0].removeprefix("--agent.") for a in rest if a.startswith("--agent.")}
+    chosen = {field.replace("-", "_") for field in given}
+    options = {f.name: getattr(parsed, f.name) for f in fields(parsed) if f.name != "agent"}
+    values = {field: getattr(parsed.agent, field) for field in chosen}
+    return Request(agent=name, fields=values, **options)
+
+
+def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
+    """The first word that is no option and no option's value, and the rest."""
+    flags = ("--stop-on-bad", "--no-stop-on-bad")
+    for i, word in enumerate(args):
+        before = args[i - 1] if i else ""
+        is_value = before.startswith("--") and "=" not in before and before not in flags
+        several = before in ("actor-hidden", "critic-hidden")
+        if not word.startswith("-") and not is_value and not several and not _number(word):
+            return word, [*args[:i], *args[i + 1 :]]
+    return "vine", list(args)
+
+
+def _number(word: str) -> bool:
+    """A later width of --agent.actor-hidden 512 512 is no agent."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run the policies of a run in its environment."""
+
+    run: tyro.conf.Positional[Path]  # its folder
+    episodes: int = 50  # of each member
+    noise: float | None = None  # scale of the sampler's noise; the run's own unless given
+    step: int | None = None  # of the checkpoint; the newest unless given
+    stream: int = 1  # another number, other starts and noises
+    workers: int | None = None  # processes that step environments; one a core
+    video: bool = False  # film one episode of every member, too
+
+
+def evaluate(args: list[str]) -> None:
+    from vinerl.bench import evaluation
+
+    asked = _parse(Evaluate, args, "evaluate")
+    run = runs.Run(asked.run)
+    evaluation.again(
+        run,
+        episodes=asked.episodes,
+        noise=asked.noise,
+        step=asked.step,
+        stream=asked.stream,
+        workers=asked.workers,
+    )
+    if asked.video:
+        from vinerl.bench import video
+
+        for path in video.film(run, asked.step, asked.noise):
+            print(path)
+
+
+@dataclass(frozen=True)
+class List:
+    """The runs below a folder."""
+
+    folder: tyro.conf.Positional[Path] = Path("runs")  # to look in
+
+
+def list_runs(args: list[str]) -> None:
+    print(show.listing(_parse(List, args, "list").folder))
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Runs side by side, and what differs between them."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # their folders
+
+
+def compare(args: list[str]) -> None:
+    asked = _parse(Compare, args, "compare")
+    if len(asked.runs) < 2:
+        raise InputError("compare needs two runs or more")
+    print(show.comparison([runs.Run(path) for path in asked.runs]))
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw a run's pictures again."""
+
+    run: tyro.conf.Positional[Path]  # its folder
+
+
+def plot(args: list[str]) -> None:
+    run = runs.Run(_parse(Plot, args, "plot").run)
+    for path in runs.draw(run):
+        print(path)
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check versions, device, rendering, disk, and train ten steps."""
+
+
+def check(args: list[str]) -> None:
+    _parse(Doctor, args, "doctor")
+    if not doctor.examine(print):
+        raise SystemExit(1)
+
+
+def _parse(kind: type[C], args: list[str], name: str) -> C:
+    return tyro.cli(kind, prog=f"vinerl {name}", args=args)
+
+
+COMMANDS: dict[str, Callable[[list[str]], Any]] = {
+    "train": train,
+    "evaluate": evaluate,
+    "list": list_runs,
+    "compare": compare,
+    "plot": plot,
+    "doctor": check,
+}

@@ -1,0 +1,53 @@
+"""A trained policy as a function of NumPy arrays."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vinerl.bench import runs
+from vinerl.bench.runs import Run, Trained
+from vinerl.errors import InputError
+from vinerl.train import stack
+
+
+class Policy:
+    """obs -> action in [-1, 1]: one observation or a batch, raw as the environment gives it.
+
+    An agent that acts in chunks returns the chunk, [h, A], to be executed in order.
+    """
+
+    def __init__(self, trained: Trained, member: int):
+        pick = lambda tree: jax.tree.map(lambda x: x[member], tree)
+        agent = stack.maker(trained.make, trained.config, trained.spec)(pick(trained.members))
+        self.trained, self.params = trained, pick(trained.policies)
+        self.key, self.calls = stack.keys(pick(trained.members)).evaluate, 0
+        self._act = jax.jit(agent.act)
+
+    def __call__(self, obs: Any) -> np.ndarray:
+        """Every call draws fresh noise; the same calls after loading give the same actions."""
+        spec = self.trained.spec.obs
+        obs = jax.tree.map(lambda x, s: np.asarray(x, s.dtype), obs, spec)
+        shapes = jax.tree.map(lambda x, s: x.shape[x.ndim - len(s.shape) :] == s.shape, obs, spec)
+        if not all(jax.tree.leaves(shapes)):
+            found = jax.tree.map(lambda x: x.shape, obs)
+            raise InputError(f"observation of shape {found}, the policy was trained on {spec}")
+        single = jax.tree.leaves(obs)[0].ndim == len(jax.tree.leaves(spec)[0].shape)
+        batch = jax.tree.map(lambda x: x[None], obs) if single else obs
+        batch = self.trained.normaliser(batch) if self.trained.normaliser else batch
+        action = self._act(self.params, batch, jax.random.fold_in(self.key, self.calls))
+        self.calls += 1
+        chunk = self.trained.chunk
+        shape = (len(action), chunk, -1) if chunk > 1 else action.shape
+        action = np.asarray(action).reshape(shape)
+        return action[0] if single else action
+
+
+def load(run: Any, member: int = 0, step: int | None = None) -> Policy:
+    path = run.path if isinstance(run, Run) else Path(run)
+    trained = runs.load(Run(path), step)
+    count = len(trained.members.seed)
+    if not 0 <= member < count:
+        raise InputError(f"{path} has members 0 to {count - 1}, not {member}")
+    return Policy(trained, member)

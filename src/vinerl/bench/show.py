@@ -1,0 +1,89 @@
+"""Runs in words: a list, and side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vinerl.bench.runs import Run
+from vinerl.bench.stats import bootstrap
+from vinerl.errors import InputError
+from vinerl.train import metrics
+
+ASIDE = ("started", "ended", "data.path", "hardware.platform")  # differ without meaning much
+
+
+def listing(folder: Path) -> str:
+    found = sorted(folder.glob("**/manifest.json"))
+    if not found:
+        raise InputError(f"no runs below {folder}")
+    rows = [("run", "agent", "members", "step", "success", "remarks")]
+    for path in found:
+        run = Run(path.parent)
+        manifest = run.manifest
+        last = run.metrics[-1]["step"] if run.metrics else 0
+        members = str(len(manifest["members"]))
+        rows.append(
+            (str(run.path), manifest["agent"]["name"], members, str(last), score(run), remarks(run))
+        )
+    return table(rows)
+
+
+def score(run: Run) -> str:
+    """Mean and interval over members at the last evaluation."""
+    if not (success := run.success):
+        return "-"
+    low, high = bootstrap(np.array(success))
+    return f"{np.mean(success):.2f} [{low:.2f}, {high:.2f}]"
+
+
+def remarks(run: Run) -> str:
+    """What a reader of the number must know."""
+    manifest = run.manifest
+    origin = manifest["data"]["origin"]
+    frozen = sum(m["status"] != "learning" for m in manifest["members"])
+    said = [f"{frozen} frozen"] if frozen else []
+    said += [f"{origin} data"] if origin != "official" else []
+    made = manifest["data"]["card"].get("versions", {}).get("mujoco")
+    used = manifest["versions"]["mujoco"]
+    said += [f"data of MuJoCo {made}, run under {used}"] if made and made != used else []
+    said += ["not finished"] if not manifest["ended"] else []
+    return ", ".join(said)
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """Scores, then every entry of the manifests that is not the same in all."""
+    names = [run.path.name for run in runs]
+    rows = [("", *names), ("success", *map(score, runs)), ("remarks", *map(remarks, runs))]
+    for noise in ("eval/success_noise0",):
+        values = [metrics.curve(run.metrics, noise)[1] for run in runs]
+        if any(map(len, values)):
+            rows.append(
+                ("without noise", *(f"{v[-1].mean():.2f}" if len(v) else "-" for v in values))
+            )
+    flat = [flatten(run.manifest) for run in runs]
+    for key in dict.fromkeys(key for entries in flat for key in entries):
+        values = [entries.get(key, "-") for entries in flat]
+        if key not in ASIDE and not key.startswith("members") and len(set(map(str, values))) > 1:
+            rows.append((key, *(short(v) for v in values)))
+    return table(rows)
+
+
+def flatten(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """A manifest as dotted names."""
+    if not isinstance(tree, dict):
+        return {prefix: tree}
+    parts = (flatten(v, f"{prefix}.{k}" if prefix else k) for k, v in tree.items())
+    return {name: value for part in parts for name, value in part.items()}
+
+
+def short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 32 else f"{text[:12]}..{text[-12:]}"
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    line = lambda row: "  ".join(f"{x:<{w}}" for x, w in zip(row, widths, strict=True)).rstrip()
+    return "\n".join(map(line, rows))

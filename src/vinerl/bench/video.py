@@ -1,0 +1,74 @@
+"""Films of trained policies."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vinerl.bench import runs, tasks
+from vinerl.bench.runs import Run
+from vinerl.envs import ogbench
+from vinerl.errors import InputError
+from vinerl.train import evaluate, stack
+
+FRAMES = 200  # at most; longer episodes are shown faster
+
+
+def headless() -> None:
+    """Let MuJoCo draw without a screen; to be called before it is imported."""
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")
+
+
+def film(run: Run, step: int | None = None, noise: float | None = None) -> list[Path]:
+    """The first episode of every member, one file each."""
+    headless()
+    manifest, trained = run.manifest, runs.load(run, step)
+    if not manifest["task"]:
+        raise InputError(f"{run.path} was trained on a file: there is no environment to film")
+    fixed = {} if noise is None else {"noise": noise}
+    act = evaluate.acting(stack.maker(trained.make, trained.config, trained.spec, **fixed))
+    env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)
+    made = []
+    for i, member in enumerate(manifest["members"]):
+        pick = lambda tree, i=i: jax.tree.map(lambda x: x[i : i + 1], tree)
+        frames = _episode(env, act, pick(trained.members), pick(trained.policies), trained)
+        made.append(_write(run.path / f"episode-{i}-seed{member['seed']}", frames))
+    return made
+
+
+def _episode(env: Any, act, member, policy, trained: runs.Trained) -> list[np.ndarray]:
+    obs = ogbench.reset(env, evaluate.start_seeds(0, 1)[0])
+    frames, time, over = [env.render()], 0, False
+    zero = np.zeros((1, 1), np.int32)
+    while not over:
+        seen = jax.tree.map(lambda x, s: np.asarray(x, s.dtype)[None, None], obs, trained.spec.obs)
+        seen = trained.normaliser(seen) if trained.normaliser else seen
+        action = np.asarray(act(member, policy, np.int32(0), seen, zero, zero + time))
+        for step in action.reshape(trained.chunk, -1):
+            obs, _, terminated, truncated, _ = env.step(step)
+            frames.append(env.render())
+            if over := terminated or truncated:
+                break
+        time += 1
+    return frames[:: max(1, -(-len(frames) // FRAMES))]
+
+
+def _write(stem: Path, frames: list[np.ndarray]) -> Path:
+    """An .mp4 with the [video] extra, else a .gif."""
+    try:
+        import imageio.v2 as imageio
+        import imageio_ffmpeg  # noqa: F401
+    except ImportError:
+        from PIL import Image
+
+        first, *rest = map(Image.fromarray, frames)
+        path = stem.with_suffix(".gif")
+        first.save(path, save_all=True, append_images=rest, duration=50, loop=0)
+        return path
+    path = stem.with_suffix(".mp4")
+    imageio.mimwrite(path, list[Any](frames), fps=20, macro_block_size=16)
+    return path

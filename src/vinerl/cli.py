@@ -1,0 +1,48 @@
+"""The command line. Only the command that is called is imported, so --help is quick."""
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from vinerl import __version__
+from vinerl.errors import InputError
+
+COMMANDS = {
+    "train": "train an agent offline; without arguments: VINE learns a maze on this machine",
+    "evaluate": "run a trained policy in its environment, with --video for a film",
+    "list": "the runs below a folder",
+    "compare": "runs side by side, and what differs between them",
+    "plot": "draw a run's pictures again",
+    "doctor": "check versions, device, rendering, disk, and train ten steps",
+}
+
+HELP = """usage: vinerl COMMAND ...
+
+{commands}
+
+vinerl COMMAND --help says more. A run is a folder (./runs/NAME unless --out says otherwise).
+"""
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run one command; what the user can put right is said in a line and exits with 2."""
+    args = list(sys.argv[1:] if args is None else args)
+    if not args or args[0] in ("-h", "--help"):
+        print(HELP.format(commands="\n".join(f"  {k:<9} {v}" for k, v in COMMANDS.items())))
+        return
+    if args[0] == "--version":
+        print(__version__)
+        return
+    try:
+        if args[0] not in COMMANDS:
+            raise InputError(f"unknown command {args[0]!r}; there are {', '.join(COMMANDS)}")
+        import_module("vinerl.bench.commands").COMMANDS[args[0]](args[1:])
+    except InputError as error:
+        print(f"vinerl: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+
+
+if __name__ == "__main__":
+    main()
