@@ -23,6 +23,15 @@ def headless() -> None:
         os.environ.setdefault("MUJOCO_GL", "egl")
 
 
+def try_frame() -> str:
+    """One picture of a maze, or an exception."""
+    headless()
+    env = ogbench.make("pointmaze-medium-singletask-task1-v0", width=64, height=64)
+    ogbench.reset(env, 0)
+    height, width, _ = env.render().shape
+    return f"a frame of {width} x {height}"
+
+
 def film(run: Run, step: int | None = None, noise: float | None = None) -> list[Path]:
     """The first episode of every member, one file each."""
     headless()
