@@ -34,7 +34,7 @@ class VineConfig(AgentConfig):
     critics: int = 2  # the target takes their minimum, the actor their mean
     critic_layout: Literal["branches", "pre-norm"] = "branches"  # of the residual critic
     critic_blocks: int = 2  # residual branches, each of the critic_hidden layers
-    unroll: bool = False  # compile the K steps one after another instead of as a loop
+    unroll: bool | None = None  # compile K steps in a row, no loop; None: unless on a CPU
 
 
 def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
@@ -45,8 +45,9 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
     )
     step, times = samplers.STEPS[cfg.sampler], samplers.grid(cfg.flow_steps)
     estimates = samplers.ESTIMATES[cfg.sampler]
-    trace = partial(samplers.trace, step, times=times, unroll=cfg.unroll)
-    options = {"noise": cfg.noise, "stop_at": cfg.stop_at, "unroll": cfg.unroll}
+    unroll = jax.default_backend() != "cpu" if cfg.unroll is None else cfg.unroll
+    trace = partial(samplers.trace, step, times=times, unroll=unroll)
+    options = {"noise": cfg.noise, "stop_at": cfg.stop_at, "unroll": unroll}
     draw = flow_policy(actor, step, cfg.flow_steps, **options)
 
     def noise(batch, key):

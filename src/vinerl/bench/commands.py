@@ -100,12 +100,11 @@ def parse(args: list[str]) -> Request:
 
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
     """The first word that is no option and no option's value, and the rest."""
-    flags = ("--stop-on-bad", "--no-stop-on-bad")
+    flags = ("--stop-on-bad", "--no-stop-on-bad", "--help")
     for i, word in enumerate(args):
-        before = args[i - 1] if i else ""
+        before = args[i - 1].replace("_", "-") if i else ""
         is_value = before.startswith("--") and "=" not in before and before not in flags
-        several = before in ("actor-hidden", "critic-hidden")
-        if not word.startswith("-") and not is_value and not several and not _number(word):
+        if not word.startswith("-") and not is_value and not _number(word):
             return word, [*args[:i], *args[i + 1 :]]
     return "vine", list(args)
 
@@ -168,13 +167,19 @@ class Compare:
     """Runs side by side, and what differs between them."""
 
     runs: tyro.conf.Positional[tuple[Path, ...]]  # their folders
+    plot: Path | None = None  # draw their curves into this file, too
 
 
 def compare(args: list[str]) -> None:
     asked = _parse(Compare, args, "compare")
     if len(asked.runs) < 2:
         raise InputError("compare needs two runs or more")
-    print(show.comparison([runs.Run(path) for path in asked.runs]))
+    chosen = [runs.Run(path) for path in asked.runs]
+    print(show.comparison(chosen))
+    if asked.plot:
+        from vinerl.bench import plots
+
+        print(plots.compare(chosen, asked.plot) or "nothing to draw yet")
 
 
 @dataclass(frozen=True)

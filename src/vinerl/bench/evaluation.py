@@ -166,7 +166,7 @@ def save(path: Path, found: dict[str, Reports], facts: dict) -> None:
             "success": report.success,
             "return": sum(report.rewards),
             "length": len(report.rewards),
-            "path": np.round(report.path, 3).tolist() if drawn else [],
+            "path": np.round(_thin(report.path), 2).tolist() if drawn else [],
             "rewards": report.rewards if drawn and not report.path else [],
         }
 
@@ -176,6 +176,12 @@ def save(path: Path, found: dict[str, Reports], facts: dict) -> None:
     }
     text = json.dumps({"environment": facts, "episodes": episodes}, allow_nan=False)
     files.write(path, text.encode())
+
+
+def _thin(path: list[list[float]], most: int = 200) -> list[list[float]]:
+    """Fewer points, the last among them."""
+    stride = -(-len(path) // most) or 1
+    return path[:-1:stride] + path[-1:]
 
 
 def has_noise(config: AgentConfig) -> bool:

@@ -25,6 +25,8 @@ DEFAULTS: dict[str, Any] = {
     "normalise": "none",
     "episodes": None,
 }
+LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
+LEAST |= {"log_every": 1, "block": 1, "workers": 1}
 
 
 @dataclass(frozen=True)
@@ -158,9 +160,11 @@ def resolve(request: Request) -> Job:
         origin[option] = "flag" if asked is not None else "row" if rowed is not None else "default"
     if not request.task and request.data and request.normalise is None:
         options["normalise"], origin["normalise"] = "standard", "default for own data"
+    for option, least in LEAST.items():
+        value = options.get(option, getattr(request, option))
+        if value is not None and value < least:
+            raise InputError(f"--{option.replace('_', '-')} {value}: at least {least} is needed")
     steps, eval_every = options["steps"], options["eval_every"]
-    if steps < 1:
-        raise InputError(f"--steps {steps}: at least 1 is needed")
     if request.eval_every is None:
         eval_every = min(eval_every, steps)
     every = eval_every or max(1, steps // 10)
@@ -173,6 +177,8 @@ def resolve(request: Request) -> Job:
     seeds = options["seeds"]
     if len(set(seeds)) != len(seeds):
         raise InputError(f"--seeds {','.join(map(str, seeds))}: a seed is given twice")
+    if not seeds or not all(0 <= seed < 2**32 for seed in seeds):
+        raise InputError(f"--seeds {','.join(map(str, seeds))}: expected numbers from 0 to 2**32-1")
     return Job(
         agent=request.agent,
         config=config,

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -15,6 +15,7 @@ from vinerl.train import metrics
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.patches import Circle
+from matplotlib.ticker import MaxNLocator
 
 COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d"]
 STYLE: dict[Any, Any] = {
@@ -52,48 +53,79 @@ def band(axes, x: np.ndarray, y: np.ndarray, label: str, colour: str) -> None:
         axes.fill_between(x, *bootstrap(y.T, 2000), color=colour, alpha=0.18, lw=0)
 
 
+class Source(NamedTuple):
+    """Members that make up one line of a plot."""
+
+    label: str
+    lines: list[dict[str, Any]]  # metrics
+    members: list[int]
+
+
+PANELS = [
+    ("eval/success", "success", "linear"),
+    ("grad_norm/step", "gradient arriving at denoising step k, at the end", "log"),
+    ("grad_norm/actor_max", "largest actor gradient norm since the last log", "log"),
+    ("actor/bc", "squared distance to the data's action", "linear"),
+    ("actor/spread", "spread of actions in one state", "linear"),
+    ("critic/q", "mean Q", "linear"),
+]
+
+
 def curve(run: Run) -> Path | None:
     """Success, the gradient at each denoising step, and how policy and critic are doing."""
     manifest, lines = run.manifest, run.metrics
-    panels = [
-        ("eval/success", "success", "linear"),
-        ("grad_norm/step", "gradient arriving at each denoising step, at the end", "log"),
-        ("grad_norm/actor_max", "largest actor gradient norm since the last log", "log"),
-        ("actor/bc", "squared distance to the data's action", "linear"),
-        ("actor/spread", "spread of actions in one state", "linear"),
-        ("critic/q", "mean Q", "linear"),
+    sources = [Source(name, lines, of) for name, of in groups(manifest["members"]).items()]
+    seeds = len({m["seed"] for m in manifest["members"]})
+    subject = manifest["task"] or Path(manifest["data"]["path"]).name
+    title = f"{manifest['agent']['name']} on {subject}: {seeds} seeds"
+    return _panels(sources, title, run.path / "curve.png")
+
+
+def compare(runs: Sequence[Run], path: Path) -> Path | None:
+    """The same for several runs, a colour each."""
+    named = [(run.path.name, run.manifest, run.metrics) for run in runs]
+    sources = [
+        Source(", ".join(filter(None, (name, label))), lines, chosen)
+        for name, manifest, lines in named
+        for label, chosen in groups(manifest["members"]).items()
     ]
-    panels = [p for p in panels if any(p[0] in line for line in lines)]
+    subjects = dict.fromkeys(m["task"] or Path(m["data"]["path"]).name for _, m, _ in named)
+    with plt.rc_context(STYLE):
+        return _panels(sources, ", ".join(subjects), path)
+
+
+def _panels(sources: Sequence[Source], title: str, path: Path) -> Path | None:
+    panels = [p for p in PANELS if any(p[0] in line for s in sources for line in s.lines)]
     if not panels:
         return None
     height = (len(panels) + 1) // 2
     figure, grid = plt.subplots(height, 2, figsize=(9, 2.5 * height), squeeze=False)
-    for axes, (name, title, scale) in zip(grid.flat, panels, strict=False):
-        x, y = metrics.curve(lines, name)
-        for (label, chosen), colour in zip(groups(manifest["members"]).items(), COLOURS * 9):  # noqa: B905
-            if name == "grad_norm/step":
-                last = y[-1, chosen].T  # [K + 1, S]
-                band(axes, np.arange(len(last)), np.where(last > 0, last, np.nan), label, colour)
-                axes.set_xlabel("k")
-            else:
-                band(axes, x, y[:, chosen], label, colour)
-                axes.set_xlabel("gradient steps")
-        axes.set_title(title, loc="left")
+    for axes, (name, heading, scale) in zip(grid.flat, panels, strict=False):
+        for i, source in enumerate(sources):
+            x, y = metrics.curve(source.lines, name)
+            if not len(x):
+                continue
+            x, y = (x, y[:, source.members]) if y.ndim == 2 else _last(y[:, source.members])
+            band(axes, x, y, source.label, COLOURS[i % len(COLOURS)])
+        axes.set_title(heading, loc="left")
+        axes.set_xlabel("k" if name == "grad_norm/step" else "gradient steps")
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+        axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
         axes.set_yscale(scale)
         if name == "eval/success":
             axes.set_ylim(-0.03, 1.03)
-        if len(groups(manifest["members"])) > 1:
-            axes.legend(frameon=False, fontsize=7)
+    if len(sources) > 1:
+        grid.flat[0].legend(frameon=False, fontsize=8)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
-    seeds = len({m["seed"] for m in manifest["members"]})
-    subject = manifest["task"] or Path(manifest["data"]["path"]).name
-    figure.suptitle(
-        f"{manifest['agent']['name']} on {subject}: {seeds} seeds, mean and 95% bootstrap interval",
-        x=0.01,
-        ha="left",
-    )
-    return _save(figure, run.path / "curve.png")
+    figure.suptitle(f"{title}; mean and 95% bootstrap interval over seeds", x=0.01, ha="left")
+    return _save(figure, path)
+
+
+def _last(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A list of numbers a member, at the end: their places [K + 1] and values [K + 1, S]."""
+    last = y[-1].T
+    return np.arange(len(last)), np.where(last > 0, last, np.nan)  # 0 has no place on a log scale
 
 
 def paths(run: Run) -> Path | None:

@@ -28,10 +28,6 @@ class Progress:
             line = f"{self.what} {done}/{self.total}  {_rate(rate)}  {duration(left)} left"
             print(f"{line}  {self.note}".rstrip(), flush=True)
 
-    def restart_clock(self, done: int) -> None:
-        """Leave out of the speed what was not work, compiling for instance."""
-        self.first, self.begin = done, time.monotonic()
-
     def close(self) -> None:
         if self.live:
             self.live.stop()

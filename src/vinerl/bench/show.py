@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from vinerl.bench.runs import Run
-from vinerl.bench.stats import bootstrap
+from vinerl.bench.stats import area, bootstrap
 from vinerl.errors import InputError
 from vinerl.train import metrics
 
@@ -30,12 +30,21 @@ def listing(folder: Path) -> str:
     return table(rows)
 
 
-def score(run: Run) -> str:
-    """Mean and interval over members at the last evaluation."""
-    if not (success := run.success):
-        return "-"
-    low, high = bootstrap(np.array(success))
-    return f"{np.mean(success):.2f} [{low:.2f}, {high:.2f}]"
+def score(run: Run, name: str = "eval/success") -> str:
+    """Mean and interval over members at the last evaluation, and its step."""
+    steps, values = metrics.curve(run.metrics, name)
+    return f"{interval(values[-1])} at {steps[-1]}" if len(steps) else "-"
+
+
+def area_of(run: Run) -> str:
+    """Mean success over the evaluations on the way, from the first to the last."""
+    steps, values = metrics.curve(run.metrics, "eval/success")
+    return f"{interval(area(steps, values))} to {steps[-1]}" if len(steps) > 1 else "-"
+
+
+def interval(scores: np.ndarray) -> str:
+    low, high = bootstrap(scores)
+    return f"{np.mean(scores):.3f} [{low:.3f}, {high:.3f}]"
 
 
 def remarks(run: Run) -> str:
@@ -56,12 +65,8 @@ def comparison(runs: Sequence[Run]) -> str:
     """Scores, then every entry of the manifests that is not the same in all."""
     names = [run.path.name for run in runs]
     rows = [("", *names), ("success", *map(score, runs)), ("remarks", *map(remarks, runs))]
-    for noise in ("eval/success_noise0",):
-        values = [metrics.curve(run.metrics, noise)[1] for run in runs]
-        if any(map(len, values)):
-            rows.append(
-                ("without noise", *(f"{v[-1].mean():.2f}" if len(v) else "-" for v in values))
-            )
+    rows.append(("without noise", *(score(run, "eval/success_noise0") for run in runs)))
+    rows.append(("area under the curve", *map(area_of, runs)))
     flat = [flatten(run.manifest) for run in runs]
     for key in dict.fromkeys(key for entries in flat for key in entries):
         values = [entries.get(key, "-") for entries in flat]

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,10 @@ def film(run: Run, step: int | None = None, noise: float | None = None) -> list[
 
 
 def _episode(env: Any, act, member, policy, trained: runs.Trained) -> list[np.ndarray]:
+    """Frames of one episode, far enough apart for the longest to fit."""
     obs = ogbench.reset(env, evaluate.start_seeds(0, 1)[0])
-    frames, time, over = [env.render()], 0, False
+    stride = max(1, env.spec.max_episode_steps // FRAMES)
+    frames, time, count, over = [env.render()], 0, 0, False
     zero = np.zeros((1, 1), np.int32)
     while not over:
         seen = jax.tree.map(lambda x, s: np.asarray(x, s.dtype)[None, None], obs, trained.spec.obs)
@@ -59,11 +62,13 @@ def _episode(env: Any, act, member, policy, trained: runs.Trained) -> list[np.nd
         action = np.asarray(act(member, policy, np.int32(0), seen, zero, zero + time))
         for step in action.reshape(trained.chunk, -1):
             obs, _, terminated, truncated, _ = env.step(step)
-            frames.append(env.render())
-            if over := terminated or truncated:
+            over, count = terminated or truncated, count + 1
+            if over or count % stride == 0:
+                frames.append(env.render())
+            if over:
                 break
         time += 1
-    return frames[:: max(1, -(-len(frames) // FRAMES))]
+    return frames
 
 
 def _write(stem: Path, frames: list[np.ndarray]) -> Path:
@@ -79,5 +84,7 @@ def _write(stem: Path, frames: list[np.ndarray]) -> Path:
         first.save(path, save_all=True, append_images=rest, duration=50, loop=0)
         return path
     path = stem.with_suffix(".mp4")
-    imageio.mimwrite(path, list[Any](frames), fps=20, macro_block_size=16)
+    with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
+        warnings.simplefilter("ignore", RuntimeWarning)
+        imageio.mimwrite(path, list[Any](frames), fps=20, macro_block_size=16)
     return path

@@ -21,8 +21,9 @@ class Guide:
         self.towards = {goal: self._next_cells(goal) for goal in self.free}
 
     def direction(self, xy: np.ndarray, goal_xy: np.ndarray) -> np.ndarray:
-        """A unit vector; inside the goal's cell towards its centre."""
-        ahead = self.towards[self.env.xy_to_ij(goal_xy)][self.env.xy_to_ij(xy)]
+        """A unit vector; in the goal's cell, or cut off from it, to the centre of one's own."""
+        here = self.env.xy_to_ij(xy)
+        ahead = self.towards[self.env.xy_to_ij(goal_xy)].get(here, here)
         step = np.asarray(self.env.ij_to_xy(ahead)) - xy
         return step / (np.linalg.norm(step) + 1e-6)
 

@@ -42,11 +42,15 @@ def sha256(path: Path) -> str:
 def write(path: Path, data: bytes) -> None:
     """On disk whole under its final name, or not there at all."""
     part = path.with_name(path.name + ".part")
-    with part.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(part, path)
+    try:
+        with part.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -54,9 +58,10 @@ def read(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        with np.load(path, allow_pickle=False) as file:
+        # Opened here, because np.load leaves a damaged file open.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, AttributeError) as error:
+    except _UNREADABLE as error:
         raise InputError(
             f"{path}: not a readable .npz file ({error}). It may be truncated or damaged: "
             "get or make it again."
@@ -77,8 +82,9 @@ def check(arrays: dict[str, np.ndarray], path: Path) -> None:
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"
         raise InputError(f"{path}: no {' and no '.join(missing)} in it; it has {found}")
-    count = len(seen["actions"]) if seen["actions"].ndim == 2 else 0
-    for name, x in seen.items():
+    actions = seen["actions"]
+    count = len(actions) if actions.ndim == 2 and actions.size else 0
+    for name, x in sorted(seen.items(), key=lambda item: item[0] != "actions"):
         shape = "[rows, A]" if name == "actions" else "[rows]" if name in _FLAT else "[rows, ...]"
         wrong_rank = (name == "actions" and x.ndim != 2) or (name in _FLAT and x.ndim != 1)
         if wrong_rank or x.ndim == 0 or len(x) != count or count == 0:
@@ -94,9 +100,8 @@ def check(arrays: dict[str, np.ndarray], path: Path) -> None:
                 f"{path}: {name} is NaN or infinite in {len(bad)} of {count} rows, first in row "
                 f"{bad[0]}. Remove those episodes or repair the values."
             )
-    actions = seen["actions"]
-    if (outside := np.abs(actions).max(axis=1) > 1).any():
-        rows, low, high = np.flatnonzero(outside), actions.min(), actions.max()
+    if (outside := ((actions < -1) | (actions > 1)).any(axis=1)).any():
+        rows, low, high = np.flatnonzero(outside), float(actions.min()), float(actions.max())
         raise InputError(
             f"{path}: actions leave [-1, 1] in {len(rows)} of {count} rows, first in row {rows[0]}"
             f" (range {low:.4g} to {high:.4g}). Map them before training: "
@@ -132,7 +137,19 @@ def to_transitions(arrays: dict[str, np.ndarray], path: Path, sparse: bool = Fal
     return transitions(obs, action[used], reward[used], mask[used], ends)
 
 
+# A flipped bit can make of a file any of these: another version, an encrypted one, another format.
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    OSError,
+    ValueError,
+    RuntimeError,
+    TypeError,
+)
+
 _NAMES = ("observations", "next_observations", "actions", "rewards", "masks", "terminals")
+_NAMES += ("qpos", "button_states")  # what an OGBench task's rewards are made from
 _FLAT = ("rewards", "masks", "terminals")
 
 
@@ -146,8 +163,12 @@ def _interleave(obs: Any, following: Any, ends: np.ndarray, path: Path) -> Any:
         raise InputError(f"{path}: next_observations and observations are not the same tree")
 
     def one(x, y):
+        if x.shape != y.shape:
+            raise InputError(
+                f"{path}: next_observations have shape {y.shape}, but observations {x.shape}"
+            )
         inside = np.flatnonzero(~ends)
-        same = (x[inside + 1] == y[inside]).reshape(len(inside), -1).all(axis=1)
+        same = (x[inside + 1] == y[inside]).all(axis=tuple(range(1, x.ndim)))
         if not same.all():
             row = inside[np.flatnonzero(~same)[0]]
             raise InputError(

@@ -32,7 +32,7 @@ TASKS = [
 
 def check_task(name: str) -> None:
     if name not in TASKS:
-        near = difflib.get_close_matches(name, TASKS, n=3, cutoff=0.3)
+        near = difflib.get_close_matches(name, TASKS, n=3, cutoff=0.0)
         raise InputError(f"unknown task {name!r}; the nearest names are:\n  " + "\n  ".join(near))
 
 

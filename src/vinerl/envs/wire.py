@@ -9,7 +9,7 @@ import numpy as np
 
 
 def send(stream: BinaryIO, header: dict, arrays: Sequence[np.ndarray] = ()) -> None:
-    arrays = [np.ascontiguousarray(x) for x in arrays]
+    arrays = [np.asarray(x, order="C") for x in arrays]
     head = json.dumps([header, [[x.dtype.str, x.shape] for x in arrays]]).encode()
     stream.write(struct.pack("<I", len(head)) + head + b"".join(x.tobytes() for x in arrays))
     stream.flush()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
@@ -51,7 +52,8 @@ class Workers:
 
     def close(self) -> None:
         for process in self.processes:
-            process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
+            with suppress(OSError):  # of a worker that has gone before it read everything
+                process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
         for process in self.processes:
             try:
                 process.wait(timeout=5)

@@ -36,6 +36,8 @@ def card(path: Path) -> dict:
         facts = json.loads(file.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{file}: not a readable checkpoint ({error})") from error
+    if not isinstance(facts, dict) or "sha256" not in facts:
+        raise InputError(f"{file}: not the card of a checkpoint")
     if facts.get("schema") != SCHEMA:
         raise InputError(f"{file}: schema {facts.get('schema')}, this version reads {SCHEMA}")
     return facts

@@ -1,0 +1,217 @@
+"""A flag beats the task's row, which beats the default; what cannot be is refused."""
+
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from vinerl.agents import AGENTS
+from vinerl.bench import jobs, tasks, tuned
+from vinerl.envs import ogbench
+from vinerl.errors import InputError
+from vinerl.train import loop
+
+ANT = "antmaze-large-navigate-singletask-task1-v0"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    """A folder without runs; a module of one test is not another's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("my_agent", None)
+
+
+def resolve(agent="vine", **options):
+    return jobs.resolve(jobs.request(agent, options))
+
+
+def test_a_flag_beats_the_row_which_beats_the_default():
+    job = resolve(alpha=7.0, steps=500)
+    assert (job.config.alpha, job.origin["alpha"]) == (7.0, "flag")
+    assert (job.config.lr, job.origin["lr"]) == (1e-3, "row: us, for the default job")
+    assert (job.config.tau, job.origin["tau"]) == (0.005, "default")
+    assert (job.steps, job.origin["steps"]) == (500, "flag")
+    assert (job.seeds, job.origin["seeds"]) == ((0, 1), "row")
+    assert set(job.origin) >= {f.name for f in fields(job.config)}
+
+
+def test_without_arguments_it_is_the_default_job():
+    job = resolve()
+    assert job.task.name == tasks.DEFAULT
+    assert job.make_episodes == 200, "whose data the program makes itself"
+    assert (job.normalise, job.steps, job.config.alpha, job.config.horizon) == (
+        "standard",
+        6000,
+        0.4,
+        10,
+    )
+    assert (job.config.flow_steps, job.config.sampler) == (10, "vine")
+    assert job.eval_episodes == 10
+    assert job.final_episodes == 50
+
+
+def test_antmaze_takes_the_papers_row():
+    job = resolve(task=ANT)
+    config = job.config
+    assert (config.alpha, config.discount, config.batch_size) == (10.0, 0.995, 512)
+    assert (config.critic_hidden, config.critic_blocks, config.critics) == ((512,) * 4, 2, 2)
+    assert job.origin["alpha"] == "row: the VINE paper's table"
+    assert (job.steps, job.eval_every, job.normalise) == (1_000_000, 20_000, "none")
+    assert job.make_episodes is None
+
+
+@pytest.mark.parametrize(
+    ("task", "alpha", "hidden"),
+    [
+        ("antmaze-giant-navigate-singletask-task3-v0", 10, 4),
+        ("humanoidmaze-medium-navigate-singletask-task1-v0", 30, 2),
+        ("humanoidmaze-large-navigate-singletask-task1-v0", 20, 2),
+        ("scene-play-singletask-task2-v0", 300, 4),
+        ("puzzle-3x3-play-singletask-task4-v0", 1000, 4),
+        ("cube-double-play-singletask-task2-v0", 300, 2),
+        ("cube-triple-play-singletask-task5-v0", 300, 2),
+    ],
+)
+def test_every_domain_of_the_paper_has_its_row(task, alpha, hidden):
+    config = resolve(task=task).config
+    assert (config.alpha, config.critic_hidden) == (alpha, (512,) * hidden)
+
+
+def test_other_tasks_of_a_domain_without_a_row_keep_the_defaults():
+    job = resolve(task="pointmaze-giant-navigate-singletask-task1-v0")
+    assert job.config == AGENTS["vine"][0]
+    assert set(job.origin.values()) == {"default"}
+
+
+def test_scene_and_puzzle_are_sparse_and_others_are_not():
+    sparse = {name for name in ogbench.TASKS if tasks.named(name).sparse}
+    assert sparse == {name for name in ogbench.TASKS if name.startswith(("scene", "puzzle"))}
+    assert all(tasks.named(name).domain.endswith("-sparse") for name in sparse)
+
+
+def test_every_tuned_value_names_a_field_and_every_row_a_task():
+    domains = {tasks.named(name).domain for name in ogbench.TASKS} | set(ogbench.TASKS)
+    options = set(jobs.DEFAULTS)
+    for agent, rows in tuned.TUNED.items():
+        known = {f.name for f in fields(AGENTS[agent][0])}
+        for where, row in rows.items():
+            assert where in domains, (agent, where)
+            assert set(row.agent) <= known, (agent, where)
+            assert set(row.run) <= options, (agent, where)
+            assert row.by, (agent, where)
+
+
+def test_a_list_for_a_float_field_is_several_members():
+    job = resolve(alpha=(1.0, 3.0, 10.0), seeds=[0, 1])
+    assert job.members == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"agent": "vinne"}, r"unknown agent 'vinne'; the nearest names are vine"),
+        ({"task": "antmaze-large-navigate"}, r"(?s)unknown task .*antmaze-large-navigate-single"),
+        ({"alfa": 3.0}, r"vine has no field 'alfa'; nearest: alpha"),
+        ({"block": 7, "steps": 100, "eval_every": 50}, r"--block 7 must divide 5"),
+        ({"seeds": (0, 1, 0)}, r"--seeds 0,1,0: a seed is given twice"),
+        ({"seeds": (-1,)}, r"--seeds -1"),
+        ({"seeds": (2**32,)}, r"--seeds 4294967296"),
+        ({"seeds": ()}, r"--seeds "),
+        ({"task": ANT, "data": "x.npz"}, r"--task and --data exclude each other"),
+        ({"steps": 0}, r"--steps 0"),
+        ({"eval_every": -5}, r"--eval-every -5"),
+        ({"log_every": -3}, r"--log-every -3"),
+        ({"block": -2}, r"--block -2"),
+        ({"workers": 0}, r"--workers 0"),
+        ({"eval_episodes": 0}, r"--eval-episodes 0"),
+        ({"log": ("paper",)}, r"--log paper: there are tensorboard, wandb"),
+        ({"alpha": float("nan")}, r"--agent.alpha nan: expected a number"),
+        ({"alpha": (1.0, "x")}, r"--agent.alpha .*: expected a number"),
+        ({"batch_size": 0}, r"--agent.batch_size 0"),
+        ({"flow_steps": 0}, r"--agent.flow_steps 0"),
+        ({"horizon": 2.5}, r"--agent.horizon 2.5"),
+    ],
+)
+def test_what_cannot_be_is_refused(options, match):
+    with pytest.raises(InputError, match=match):
+        resolve(**options)
+
+
+def test_a_folder_that_holds_a_run_is_refused(tmp_path):
+    assert resolve(out=tmp_path).out == tmp_path, "one that exists is fine"
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(InputError, match="already holds a run; choose another --out"):
+        resolve(out=tmp_path)
+
+
+def test_a_run_without_a_name_gets_one_that_is_free():
+    first = resolve().out
+    assert first == Path("runs/vine-pointmaze-medium-navigate-task1")
+    first.mkdir(parents=True)
+    assert resolve().out == Path("runs/vine-pointmaze-medium-navigate-task1-2")
+    assert resolve(data="here/mine.npz").out == Path("runs/vine-mine")
+
+
+@pytest.mark.parametrize("steps", [1, 7, 20, 1000, 6000, 1_000_000])
+@pytest.mark.parametrize("eval_every", [0, 1, 10, 1000, None])
+def test_a_block_always_fits_what_is_due(steps, eval_every):
+    job = resolve(task=ANT, steps=steps, eval_every=eval_every)
+    limit = loop.interval(job.steps, job.log_every, job.eval_every)
+    assert limit >= 1
+    assert job.log_every % limit == job.steps % limit == job.eval_every % limit == 0
+    assert job.eval_every <= job.steps or eval_every
+
+
+def test_own_data_are_standardised_unless_told_otherwise():
+    job = resolve(data="x.npz")
+    assert (job.normalise, job.origin["normalise"]) == ("standard", "default for own data")
+    assert job.task is None
+    assert resolve(data="x.npz", normalise="none").normalise == "none"
+
+
+def test_the_folder_of_datasets_is_given_or_from_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("VINERL_DATA", str(tmp_path / "a"))
+    assert resolve().folder == tmp_path / "a"
+    assert resolve(dir=tmp_path / "b").folder == tmp_path / "b"
+
+
+MINE = """
+from __future__ import annotations
+from dataclasses import dataclass
+from vinerl.agents.vine import VineConfig, make_vine
+
+@dataclass(frozen=True)
+class Config(VineConfig):
+    warmth: float = 2.0
+
+MINE = (Config(), make_vine)
+WRONG = make_vine
+"""
+
+
+@pytest.mark.parametrize("name", ["my_agent:MINE", "my_agent.py:MINE", "{}/my_agent.py:MINE"])
+def test_an_agent_of_ones_own_is_found_by_module_or_file(tmp_path, name):
+    (tmp_path / "my_agent.py").write_text(MINE)
+    job = resolve(name.format(tmp_path), warmth=(1.0, 3.0))
+    assert type(job.config).__name__ == "Config"
+    assert job.members == 2, "and its float fields stack"
+    assert job.out.name == "MINE-pointmaze-medium-navigate-task1"
+    assert job.config.alpha == 10.0, "no other agent's row"
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("nowhere:MINE", "cannot import nowhere"),
+        ("nowhere.py:MINE", "cannot import nowhere.py"),
+        ("my_agent:WRONG", "expected WRONG = "),
+        ("my_agent:NOTHING", "expected NOTHING = "),
+    ],
+)
+def test_an_agent_that_is_none_is_refused(tmp_path, name, match):
+    (tmp_path / "my_agent.py").write_text(MINE)
+    with pytest.raises(InputError, match=match):
+        resolve(name)

@@ -1,0 +1,109 @@
+"""Runs in words, from manifests written by hand."""
+
+import copy
+import json
+
+import pytest
+
+from vinerl.bench import show
+from vinerl.bench.runs import Run
+from vinerl.errors import InputError
+from vinerl.train import metrics
+
+MANIFEST = {
+    "schema": 1,
+    "agent": {"name": "vine", "config": {"alpha": 10.0, "actor_hidden": [512] * 4}},
+    "task": "antmaze-large-navigate-singletask-task1-v0",
+    "run": {"steps": 20},
+    "members": [{"seed": 0, "status": "learning"}, {"seed": 1, "status": "learning"}],
+    "data": {"path": "x.npz", "origin": "official", "sha256": "a" * 64, "card": {}},
+    "versions": {"mujoco": "3.2.7"},
+    "hardware": {"platform": "here"},
+    "started": "2026-01-01T00:00:00+00:00",
+    "ended": "2026-01-01T01:00:00+00:00",
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A run with some entries of the manifest changed, and its successes."""
+
+    def one(name, success=(), **changes):
+        manifest = copy.deepcopy(MANIFEST)
+        for path, value in changes.items():
+            *parents, last = path.split("__")
+            inner = manifest
+            for parent in parents:
+                inner = inner[parent]
+            inner[last] = value
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+        for step, values in enumerate(success):
+            metrics.write(tmp_path / name / "metrics.jsonl", 10 * (step + 1), values)
+        return Run(tmp_path / name)
+
+    return one
+
+
+def scores(*values):
+    return [{"eval/success": value} for value in values]
+
+
+def test_a_list_has_a_line_a_run_with_its_last_success(write, tmp_path):
+    write("a", scores([0.0, 0.0], [0.5, 1.0]))
+    write("b")
+    head, a, b = show.listing(tmp_path).splitlines()
+    assert head.split() == ["run", "agent", "members", "step", "success", "remarks"]
+    assert a.split() == [str(tmp_path / "a"), "vine", "2", "20", "0.75", "[0.50,", "1.00]"]
+    assert b.split() == [str(tmp_path / "b"), "vine", "2", "0", "-"]
+
+
+def test_a_folder_without_runs_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="no runs below"):
+        show.listing(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "remark"),
+    [
+        ({}, ""),
+        ({"ended": None}, "not finished"),
+        ({"data__origin": "regenerated"}, "regenerated data"),
+        ({"members": [{"seed": 0, "status": "not finite"}]}, "1 frozen"),
+        (
+            {"data__card": {"versions": {"mujoco": "3.6.0"}}},
+            "data of MuJoCo 3.6.0, run under 3.2.7",
+        ),
+    ],
+)
+def test_remarks_say_what_a_reader_of_the_number_must_know(write, changes, remark):
+    assert show.remarks(write("a", **changes)) == remark
+
+
+def test_a_comparison_shows_scores_and_only_what_differs(write):
+    a = write("a", [{"eval/success": [0.5, 1.0], "eval/success_noise0": [1.0, 0.0]}])
+    b = write("b", scores([0.0, 0.0]), agent__config__alpha=3.0, data__sha256="b" * 64, ended="z")
+    lines = show.comparison([a, b]).splitlines()
+    table = {line.split("  ")[0]: line.split()[-2:] for line in lines[1:]}
+    assert set(table) == {
+        "success",
+        "remarks",
+        "without noise",
+        "agent.config.alpha",
+        "data.sha256",
+    }
+    assert lines[0].split() == ["a", "b"]
+    assert lines[1].split() == ["success", "0.75", "[0.50,", "1.00]", "0.00", "[0.00,", "0.00]"]
+    assert table["without noise"] == ["0.50", "-"]
+    assert table["agent.config.alpha"] == ["10.0", "3.0"]
+    assert table["data.sha256"] == ["aaaaaaaaaaaa..aaaaaaaaaaaa", "bbbbbbbbbbbb..bbbbbbbbbbbb"]
+
+
+def test_an_entry_that_one_run_lacks_is_shown(write):
+    changes = {"agent__config__warmth": 1.0}
+    table = show.comparison([write("a"), write("b", **changes)])
+    assert ["agent.config.warmth", "-", "1.0"] in [line.split() for line in table.splitlines()]
+
+
+def test_columns_stand_below_each_other():
+    assert show.table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc  d"

@@ -1,0 +1,189 @@
+"""Blocks of training, and members that go bad in them."""
+
+from dataclasses import replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tiny import SPEC, assert_close, dataset, relative, tiny
+from vinerl.train import offline, stack
+from vinerl.types import Spec
+
+CONFIG, MAKE = tiny("vine")
+AGENT_OF = stack.maker(MAKE, CONFIG, SPEC)
+START = jax.jit(partial(offline.start, AGENT_OF))
+BLOCK = offline.train_block(AGENT_OF)
+DATA = jax.device_put(dataset())
+BROKEN = DATA._replace(reward=jnp.full_like(DATA.reward, jnp.nan))
+
+
+def begin(**floats):
+    """Three members of seed 0; one program trains them all."""
+    config = replace(CONFIG, **({"alpha": (1.0, 1.0, 1.0)} | floats))
+    return START(stack.members(config, seeds=(0,)))
+
+
+def train(runs, *lengths, data=DATA):
+    for steps in lengths:
+        runs, _ = BLOCK(runs, data, steps)
+    return jax.device_get(runs)
+
+
+def pick(tree, i):
+    return jax.tree.map(lambda x: x[i], tree)
+
+
+def assert_equal(a, b):
+    jax.tree.map(np.testing.assert_array_equal, a, b)
+
+
+def status(runs):
+    return [offline.STATUS[i] for i in runs.status]
+
+
+def test_another_length_compiles_nothing():
+    train(begin(), 1)
+    before = BLOCK._cache_size()
+    train(begin(), 2, 5, 3)
+    assert BLOCK._cache_size() == before
+
+
+def test_a_block_of_six_equals_three_of_two():
+    assert_equal(train(begin(), 6), train(begin(), 2, 2, 2))
+
+
+def test_metrics_are_means_and_largest_values_of_a_plain_loop():
+    runs = begin()
+    member, state = jax.device_get((pick(runs.member, 0), pick(runs.state, 0)))
+    agent, key = AGENT_OF(member), stack.keys(member).train
+    step = jax.jit(partial(offline.train_step, agent, DATA, key))
+    found = []
+    for _ in range(4):
+        state, metrics = step(state)
+        found.append(metrics)
+    seen = pick(BLOCK(runs, DATA, 4)[1], 0)
+
+    norms = {f"grad_norm/{role}_max" for role in agent.networks}
+    assert set(seen) == set(found[0]) | norms
+    for name, value in seen.items():
+        values = [m[name.removesuffix("_max") if name in norms else name] for m in found]
+        expected = np.max(values) if name.endswith("_max") else np.mean(values)
+        np.testing.assert_allclose(value, expected, rtol=1e-4, err_msg=name)
+        assert len(set(map(float, values))) > 1, name
+
+
+def test_a_member_that_is_not_finite_is_frozen_and_the_others_never_notice():
+    first = jax.device_get(begin(alpha=(1.0, 1.0, 1e30)))
+    bad, good = train(begin(alpha=(1.0, 1.0, 1e30)), 2, 2), train(begin(), 2, 2)
+    assert status(bad) == ["learning", "learning", "not finite"]
+    assert bad.state.step.tolist() == [4, 4, 0]
+    assert_equal(pick(bad.state, 2), pick(first.state, 2))
+    assert_equal(pick(bad.state, slice(2)), pick(good.state, slice(2)))
+
+
+def test_a_member_that_goes_bad_later_keeps_the_state_of_its_last_good_block():
+    good, bad = train(begin(), 2), train(train(begin(), 2), 2, data=BROKEN)
+    assert status(bad) == ["not finite"] * 3
+    assert_equal(bad.state, good.state)
+
+
+def test_a_frozen_member_stays_frozen_when_the_data_are_good_again():
+    bad = train(train(begin(), 2), 2, data=BROKEN)
+    again = train(bad, 2, 2)
+    assert_equal(again, bad)
+
+
+@pytest.mark.parametrize("part", ["params", "targets", "optimizer"])
+def test_one_number_anywhere_in_the_state_is_enough(part):
+    """In float32 a huge gradient may leave loss and weights finite and spoil Adam's moments."""
+    before = pick(begin(), 0)
+    leaves, structure = jax.tree.flatten(getattr(before.state, part))
+    leaves[-1] = leaves[-1].at[(0,) * leaves[-1].ndim].set(jnp.inf)
+    after = before.state._replace(**{part: jax.tree.unflatten(structure, leaves)})
+    seen = {"grad_norm/actor_max": jnp.float32(1)}
+    agent = AGENT_OF(before.member)
+    assert int(offline.freeze(agent, before, before.state, seen).status) == 0
+    assert int(offline.freeze(agent, before, after, seen).status) == 1
+
+
+def test_a_member_whose_actor_gets_no_gradient_is_frozen():
+    """Far outside the box the clip hides Q; only BC, on the raw action, still pulls."""
+    runs = train(begin(alpha=(0.0, 1.0, 1.0), noise=1e6), 2)
+    assert status(runs) == ["no gradient", "learning", "learning"]
+    assert runs.state.step.tolist() == [0, 2, 2]
+
+
+def test_a_gradient_in_one_step_of_a_block_is_enough():
+    """Only an actor without any gradient in the whole block has died."""
+    before = pick(begin(), 0)
+    agent = AGENT_OF(before.member)
+    seen = {"grad_norm/actor": jnp.float32(1e-9), "grad_norm/actor_max": jnp.float32(1e-8)}
+    assert int(offline.freeze(agent, before, before.state, seen).status) == 0
+    dead = {name: jnp.float32(0) for name in seen}
+    assert int(offline.freeze(agent, before, before.state, dead).status) == 2
+
+
+def test_what_is_seen_now_and_then_has_an_entry_a_member():
+    runs = begin()
+    seen = offline.diagnose(AGENT_OF)(runs, DATA)
+    assert seen["grad_norm/step"].shape == (3, CONFIG.flow_steps + 1)
+    assert seen["actor/spread"].shape == (3,)
+    assert np.isfinite(jax.tree.leaves(jax.tree.map(np.sum, seen))).all()
+
+
+@pytest.fixture(scope="module")
+def pictured():
+    """An agent for a vector and an 8x8 image before and after ten steps."""
+    image = jax.ShapeDtypeStruct((8, 8, 3), jnp.uint8)
+    spec = Spec({"image": image, "state": SPEC.obs}, SPEC.action_dim)
+    agent_of = stack.maker(MAKE, CONFIG, spec)
+    runs = offline.start(agent_of, stack.members(CONFIG, seeds=(0,)))
+    first = jax.device_get(runs)
+    return first, *offline.train_block(agent_of)(runs, dataset(spec=spec), 10), agent_of
+
+
+def test_ten_steps_on_an_image_and_a_vector_train_the_encoders(pictured):
+    first, runs, seen, _ = pictured
+    assert status(runs) == ["learning"]
+    assert np.isfinite(seen["critic/loss"]).all()
+    named = jax.tree_util.tree_leaves_with_path(runs.state.optimizer)
+    moments = {jax.tree_util.keystr(path): x for path, x in named if "nu" in str(path)}
+    of_encoders = {name: x for name, x in moments.items() if "Conv" in name}
+    assert {role for role in ("actor", "critic") if any(role in n for n in of_encoders)} == {
+        "actor",
+        "critic",
+    }
+    assert all((x > 0).any() for x in moments.values()), "every layer got gradient"
+    still = jax.tree.map(np.array_equal, first.state.params, jax.device_get(runs.state.params))
+    assert not any(jax.tree.leaves(still))
+
+
+def test_another_image_gives_another_action(pictured):
+    _, runs, _, agent_of = pictured
+    agent = agent_of(pick(runs.member, 0))
+    policy = agent.policy(pick(runs.state, 0))
+    draw = np.random.default_rng(0)
+    image = draw.integers(0, 256, (2, 8, 8, 3), np.uint8)
+
+    def action(image):
+        obs = {"image": image[None], "state": np.zeros((1, 3), np.float32)}
+        return agent.act(policy, obs, jax.random.key(0))
+
+    assert_close(action(image[0]), action(image[0]))
+    assert relative(action(image[1]), action(image[0])) > 1e-3
+
+
+def test_bfloat16_trains_on_float32_weights():
+    config = replace(CONFIG, precision="bfloat16")
+    agent_of = stack.maker(MAKE, config, SPEC)
+    first = offline.start(agent_of, stack.members(config, seeds=(0,)))
+    runs, seen = offline.train_block(agent_of)(first, DATA, 10)
+    assert status(runs) == ["learning"]
+    assert {x.dtype for x in jax.tree.leaves(runs.state.params)} == {jnp.dtype("float32")}
+    exact = begin(alpha=(CONFIG.alpha,) * 3)
+    _, precise = BLOCK(exact, DATA, 10)
+    apart = relative(seen["critic/loss"], precise["critic/loss"][:1])
+    assert 1e-6 < apart < 0.1
