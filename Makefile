@@ -10,7 +10,10 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 CACHE = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 PYTEST = JAX_PLATFORMS=cpu $(CACHE) $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow lint figures lock dist clean
+PYTHON312 = $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python; do \
+  $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: demo test test-slow fast lint lock dist clean
 
 demo: $(VENV)/installed
 	$(BIN)/vinerl train
@@ -18,8 +21,15 @@ demo: $(VENV)/installed
 test: $(VENV)/installed-dev lint
 	$(PYTEST)
 
+# The slow tests, and the fast ones under Python 3.12 where there is one.
 test-slow: $(VENV)/installed-dev
 	$(PYTEST) -m slow -v
+	@if [ -n "$(PYTHON312)" ] && [ "$(VENV)" = .venv ]; then \
+	  $(MAKE) PYTHON=$(PYTHON312) VENV=.venv312 fast; \
+	else echo "no Python 3.12 here: the fast tests ran under one version only"; fi
+
+fast: $(VENV)/installed-dev
+	$(PYTEST)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

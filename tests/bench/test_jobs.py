@@ -34,7 +34,7 @@ def test_a_flag_beats_the_row_which_beats_the_default():
     assert (job.config.lr, job.origin["lr"]) == (1e-3, "row: us, for the default job")
     assert (job.config.tau, job.origin["tau"]) == (0.005, "default")
     assert (job.steps, job.origin["steps"]) == (500, "flag")
-    assert (job.seeds, job.origin["seeds"]) == ((0, 1), "row")
+    assert (job.seeds, job.origin["seeds"]) == ((0, 1, 2), "row")
     assert set(job.origin) >= {f.name for f in fields(job.config)}
 
 

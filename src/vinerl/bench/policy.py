@@ -28,7 +28,7 @@ class Policy:
     def __call__(self, obs: Any) -> np.ndarray:
         """Every call draws fresh noise; the same calls after loading give the same actions."""
         spec = self.trained.spec.obs
-        obs = jax.tree.map(lambda x, s: np.asarray(x, s.dtype), obs, spec)
+        obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, obs)
         shapes = jax.tree.map(lambda x, s: x.shape[x.ndim - len(s.shape) :] == s.shape, obs, spec)
         if not all(jax.tree.leaves(shapes)):
             found = jax.tree.map(lambda x: x.shape, obs)

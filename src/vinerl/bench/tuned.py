@@ -49,7 +49,7 @@ VINE = {
         {
             "steps": 6000,
             "eval_every": 1000,
-            "seeds": (0, 1),
+            "seeds": (0, 1, 2),
             "normalise": "standard",
             "episodes": 200,
         },
