@@ -101,7 +101,7 @@ def test_dashes_and_underscores_are_the_same():
 def test_every_option_of_a_run_can_be_given():
     line = "--task x --data d.npz --seeds 3 --steps 5 --eval-every 0 --eval-episodes 2 --block 5"
     line += " --final-episodes 3 --log-every 5 --normalise none --workers 2 --dir a --out b"
-    asked = parse(f"{line} --log tensorboard,wandb --stop-on-bad")
+    asked = parse(f"{line} --log tensorboard,wandb --stop-on-bad --deterministic")
     untouched = Request()
     for name in set(vars(untouched)) - {"agent", "fields"}:
         assert getattr(asked, name) != getattr(untouched, name), name
@@ -157,7 +157,7 @@ def refused(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("fly", "unknown command 'fly'; there are train, evaluate, list"),
+        ("fly", "unknown command 'fly'; there are train, resume, evaluate"),
         ("train vin", "unknown agent 'vin'; the nearest names are vine"),
         ("train --task antmaze-lrge-navigate-singletask-task1-v0", "antmaze-large-navigate-single"),
         ("train --task antmaze-large-navigate-singletask-task1-v0", "no data for antmaze-large"),

@@ -11,10 +11,11 @@ import vinerl
 from vinerl.agents import AGENTS
 
 ROOT = Path(vinerl.__file__).parent
-BASE = {"types", "errors"}
+BASE = {"types", "errors", "disk"}
 MAY_USE = {
     "types": set(),
     "errors": set(),
+    "disk": {"errors"},
     "flow": BASE,
     "nets": BASE,
     "data": BASE,

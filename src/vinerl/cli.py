@@ -9,6 +9,7 @@ from vinerl.errors import InputError
 
 COMMANDS = {
     "train": "train an agent offline; without arguments: VINE learns a maze on this machine",
+    "resume": "go on with a run that was stopped, or lengthen it",
     "evaluate": "run a trained policy in its environment, with --video for a film",
     "list": "the runs below a folder",
     "compare": "runs side by side, and what differs between them",

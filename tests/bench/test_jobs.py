@@ -195,11 +195,13 @@ WRONG = make_vine
 @pytest.mark.parametrize("name", ["my_agent:MINE", "my_agent.py:MINE", "{}/my_agent.py:MINE"])
 def test_an_agent_of_ones_own_is_found_by_module_or_file(tmp_path, name):
     (tmp_path / "my_agent.py").write_text(MINE)
-    job = resolve(name.format(tmp_path), warmth=(1.0, 3.0))
+    job = resolve(name.format(tmp_path), warmth=(1.0, 3.0), seeds=(0,))
     assert type(job.config).__name__ == "Config"
     assert job.members == 2, "and its float fields stack"
     assert job.out.name == "MINE-pointmaze-medium-navigate-task1"
     assert job.config.alpha == 10.0, "no other agent's row"
+    assert (job.steps, job.make_episodes) == (6000, 200), "but the default job's run"
+    assert jobs.agent(job.agent)[0].warmth == 2.0, "and it is found again under the name kept"
 
 
 @pytest.mark.parametrize(

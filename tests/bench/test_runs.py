@@ -13,12 +13,13 @@ import pytest
 
 import vinerl
 from tiny import SIZES
-from vinerl.bench import commands, evaluation, jobs, provenance, running, runs, show, tasks
+from vinerl import disk
+from vinerl.bench import commands, evaluation, jobs, provenance, running, runs, show, tasks, tuned
 from vinerl.bench.runs import Run
-from vinerl.collect import make, mazes
+from vinerl.bench.saver import Saver
 from vinerl.data import files
 from vinerl.errors import InputError
-from vinerl.train import checkpoint, offline, stack
+from vinerl.train import checkpoint, loop, offline, stack
 
 README = Path(__file__).parents[2] / "README.md"
 SMALL = SIZES | {"batch_size": 64}  # the rows differ enough for two seeds to be told apart
@@ -28,22 +29,22 @@ OPTIONS |= {"eval_episodes": 1, "final_episodes": 2, "workers": 2}
 
 class Done(NamedTuple):
     run: Run
-    data: Path  # folder of datasets
+    data: Path  # the dataset
     said: str
 
 
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
-    """pointmaze-medium from three episodes that are made for it."""
-    folder = tmp_path_factory.mktemp("whole")
-    file = make.make(mazes.pointmaze("pointmaze-medium-navigate-v0", 3), folder / "data", 2)
-    said = []
+    """The default job on three episodes, which it makes itself."""
+    folder, said = tmp_path_factory.mktemp("whole"), []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "OFFICIAL", folder / "nothing")
         patch.setattr("builtins.print", lambda *words, **_: said.append(" ".join(map(str, words))))
-        options = OPTIONS | SMALL | {"task": tasks.DEFAULT, "dir": file.parent}
+        patch.setitem(tuned.VINE[tasks.DEFAULT].run, "episodes", 3)
+        options = OPTIONS | SMALL | {"task": tasks.DEFAULT, "dir": folder / "data"}
         run = vinerl.train(out=folder / "run", **options)
-    return Done(run, file.parent, "\n".join(said))
+    (data,) = (folder / "data").rglob("*-navigate-v0.npz")
+    return Done(run, data, "\n".join(said))
 
 
 def strict(text):
@@ -66,9 +67,14 @@ def test_the_manifest_says_what_was_run_with_what(done):
         "eval_episodes": 1,
         "final_episodes": 2,
         "log_every": 5,
+        "save_every": 10,
         "normalise": "standard",
         "seeds": [0, 1],
+        "log": [],
+        "stop_on_bad": False,
+        "deterministic": False,
     }
+    assert manifest["exact"].startswith("bit-exact")
     assert [m["status"] for m in manifest["members"]] == ["learning"] * 2
     assert [m["seed"] for m in manifest["members"]] == [0, 1]
     assert manifest["ended"] >= manifest["started"]
@@ -84,8 +90,7 @@ def test_the_manifest_says_who_chose_each_value(done):
 
 def test_the_manifest_has_provenance(done):
     manifest = done.run.manifest
-    data = done.data / "pointmaze-medium-navigate-v0.npz"
-    assert manifest["data"]["sha256"] == files.sha256(data)
+    assert manifest["data"]["sha256"] == disk.sha256(done.data)
     assert manifest["data"]["origin"] == "regenerated"
     assert manifest["data"]["card"]["recipe"]["episodes"] == 3
     assert (manifest["data"]["transitions"], manifest["data"]["episodes"]) == (3000, 3)
@@ -127,13 +132,11 @@ def test_checkpoints_hold_policies_of_every_evaluation_and_states_to_go_on_from(
 def test_only_the_last_two_states_are_kept(tmp_path):
     """Policies are a fraction of that and all stay."""
 
-    class Saving(running._Running):
-        def __init__(self):
-            self.folder, self.normaliser, self.policies = tmp_path, None, lambda stack: stack
-
     (tmp_path / "checkpoints").mkdir()
+    saver = Saver(tmp_path)
     for step in (10, 20, 30):
-        Saving()._save(running.loop.Moment(step, {"x": np.zeros(1)}, None))
+        saver.save(loop.Moment(step, {"x": np.zeros(1)}, None, []), {"actor": np.zeros(1)})
+    saver.close()
     names = {p.stem for p in (tmp_path / "checkpoints").iterdir()}
     assert {n for n in names if n.startswith("state")} == {"state-000000020", "state-000000030"}
     assert len({n for n in names if n.startswith("policy")}) == 3
@@ -170,6 +173,12 @@ def test_pictures_show_something(done, name):
     assert 300 < height < 3000
     drawn = (image[..., :3] < 0.9).any(axis=-1).mean()
     assert 0.01 < drawn < 0.9
+
+
+def test_the_data_are_made_where_nobody_takes_them_for_the_full_set(done):
+    assert done.data.parent.name == "demo"
+    assert "making data 4/4" in done.said
+    assert f"data: {done.data} (regenerated)" in done.said
 
 
 def test_the_end_names_every_seed_and_where_to_look(done):
@@ -217,8 +226,7 @@ def test_members_and_steps_are_chosen(done):
 def test_a_policy_sees_what_training_saw(done):
     """The normaliser is in the checkpoint, and is the data's."""
     trained = runs.load(done.run)
-    arrays = files.read(done.data / "pointmaze-medium-navigate-v0.npz")
-    obs = arrays["observations"]
+    obs = files.read(done.data)["observations"]
     np.testing.assert_allclose(trained.normaliser.mean, obs.mean(axis=0), rtol=1e-3)
     np.testing.assert_allclose(trained.normaliser.std, obs.std(axis=0), rtol=1e-3)
 
@@ -275,7 +283,7 @@ def test_a_comparison_says_what_differs(done, tmp_path):
     other.mkdir()
     manifest = done.run.manifest
     manifest["agent"]["config"]["alpha"] = 3.0
-    (other / "manifest.json").write_text(json.dumps(manifest))
+    disk.write_sealed(other / "manifest.json", manifest)
     rows = [line.split() for line in show.comparison([done.run, Run(other)]).splitlines()]
     assert ["agent.config.alpha", "0.4", "3.0"] in rows
     assert not any(row[0].startswith("versions") for row in rows)
@@ -285,9 +293,9 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"holds no run: there is no manifest\.json"):
         vinerl.load(tmp_path)
     (tmp_path / "manifest.json").write_text('{"schema": 1, ')
-    with pytest.raises(InputError, match=r"manifest\.json is damaged"):
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be read"):
         vinerl.load(tmp_path)
-    (tmp_path / "manifest.json").write_text('{"schema": 7}')
+    disk.write_sealed(tmp_path / "manifest.json", {"schema": 7})
     with pytest.raises(InputError, match="schema 7"):
         vinerl.load(tmp_path)
 
@@ -311,7 +319,7 @@ def test_training_is_the_same_with_and_without_evaluation(done, tmp_path, monkey
     monkeypatch.setattr(provenance, "cores", lambda: 4)
 
     def states(name, **options):
-        asked = OPTIONS | SMALL | {"dir": done.data, "out": tmp_path / name} | options
+        asked = OPTIONS | SMALL | {"dir": done.data.parent, "out": tmp_path / name} | options
         job = jobs.resolve(jobs.request("vine", asked))
         task = job.task._replace(env="toy_envs:Quick")
         run = running.train(jobs.replace(job, task=task))

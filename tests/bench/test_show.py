@@ -1,11 +1,11 @@
 """Runs in words, from manifests written by hand."""
 
 import copy
-import json
 import re
 
 import pytest
 
+from vinerl import disk
 from vinerl.bench import show
 from vinerl.bench.runs import Run
 from vinerl.errors import InputError
@@ -38,7 +38,7 @@ def write(tmp_path):
                 inner = inner[parent]
             inner[last] = value
         (tmp_path / name).mkdir()
-        (tmp_path / name / "manifest.json").write_text(json.dumps(manifest))
+        disk.write_sealed(tmp_path / name / "manifest.json", manifest)
         for step, values in enumerate(success):
             metrics.write(tmp_path / name / "metrics.jsonl", 10 * (step + 1), values)
         return Run(tmp_path / name)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from ogbench.utils import load_dataset
 
+from vinerl import disk
 from vinerl.collect import make, mazes
 from vinerl.collect.controllers import Guide, point_controller
 from vinerl.data import files
@@ -163,7 +164,7 @@ def test_a_card_says_how_they_were_made(made):
     assert card["origin"] == "regenerated"
     assert mazes.Recipe(**card["recipe"]) == RECIPE
     for path in made.folder.glob("*.npz"):
-        assert card["sha256"][path.name] == files.sha256(path)
+        assert card["sha256"][path.name] == disk.sha256(path)
     assert set(card["versions"]) == {"mujoco", "ogbench", "numpy", "python"}
     assert made.shown == [(2, 4), (4, 4)]
     assert sorted(p.suffix for p in made.folder.iterdir()) == [".json", ".npz", ".npz"]

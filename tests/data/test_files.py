@@ -343,20 +343,3 @@ def test_where_data_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("VINERL_DATA", str(tmp_path))
     assert files.folder() == tmp_path
     assert files.folder(Path("~/here")) == Path("~/here").expanduser()
-
-
-def test_a_file_is_written_whole_or_not_at_all(path, monkeypatch):
-    files.write(path, b"first")
-
-    def fail(*_):
-        raise OSError("the disk is full")
-
-    monkeypatch.setattr(files.os, "fsync", fail)
-    with pytest.raises(OSError, match="full"):
-        files.write(path, b"second")
-    assert path.read_bytes() == b"first"
-    assert [p.name for p in path.parent.iterdir()] == ["data.npz"], "no half-written file is left"
-    monkeypatch.undo()
-    files.write(path, b"third")
-    assert path.read_bytes() == b"third"
-    assert files.sha256(path).startswith("b1e99324505bd32d")  # printf third | sha256sum

@@ -95,7 +95,7 @@ def fit(monkeypatch, *, steps, length, log_every, first=0, bad_at=()):
         after = Stack(runs.member, Steps(*np.where(status, runs.state.step, step)), status)
         return after, {"loss": jnp.array([step, -step]), "q_max": jnp.array([-step, step])}
 
-    plan = {"steps": steps, "length": length, "log_every": log_every}
+    plan = {"steps": steps, "length": length, "log_every": log_every, "first": first}
     start = Stack(None, Steps(first, first), [0, 0])
     moments = list(loop.fit(None, block, start, DATA, **plan))
     assert set(lengths) == {length}

@@ -70,6 +70,7 @@ class Train(Generic[C]):
     out: Path | None = None  # the run's folder (else runs/NAME)
     log: Log = ()  # tensorboard, wandb: write these, too
     stop_on_bad: bool = False  # stop when a member has to be frozen
+    deterministic: bool = False  # the same bits every time on a GPU, too; slower
 
 
 def train(args: list[str]) -> None:
@@ -100,7 +101,8 @@ def parse(args: list[str]) -> Request:
 
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
     """The first word that is no option and no option's value, and the rest."""
-    flags = ("--stop-on-bad", "--no-stop-on-bad", "--help")
+    switches = ("stop-on-bad", "deterministic")
+    flags = ("--help", *(f"--{no}{name}" for name in switches for no in ("", "no-")))
     for i, word in enumerate(args):
         before = args[i - 1].replace("_", "-") if i else ""
         is_value = before.startswith("--") and "=" not in before and before not in flags
@@ -116,6 +118,21 @@ def _number(word: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, from its last good checkpoint."""
+
+    run: tyro.conf.Positional[Path]  # its folder
+    steps: int | None = None  # lengthen it to this many gradient steps
+
+
+def resume(args: list[str]) -> None:
+    from vinerl.bench import running
+
+    asked = _parse(Resume, args, "resume")
+    running.resume(asked.run, asked.steps)
 
 
 @dataclass(frozen=True)
@@ -212,6 +229,7 @@ def _parse(kind: type[C], args: list[str], name: str) -> C:
 
 COMMANDS: dict[str, Callable[[list[str]], Any]] = {
     "train": train,
+    "resume": resume,
     "evaluate": evaluate,
     "list": list_runs,
     "compare": compare,

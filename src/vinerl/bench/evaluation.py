@@ -10,12 +10,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from vinerl import disk
 from vinerl.bench import provenance, runs, tasks
 from vinerl.bench.runs import Run
 from vinerl.bench.stats import bootstrap
-from vinerl.data import files
 from vinerl.data.normalise import Normaliser
 from vinerl.envs.pool import Pool, Report
+from vinerl.envs.workers import WorkerError
 from vinerl.errors import InputError
 from vinerl.rl.learner import AgentConfig, Make
 from vinerl.train import evaluate, stack
@@ -59,7 +60,8 @@ class Evaluator:
         config, members = self.subject.config, self.subject.members
         if cpu:
             members, policies = jax.device_put((members, policies), jax.devices("cpu")[0])
-        return evaluate.rollouts(
+        work = partial(
+            evaluate.rollouts,
             partial(act, members, policies, np.int32(stream)),
             self.pool,
             len(members.seed),
@@ -68,6 +70,12 @@ class Evaluator:
             self.subject.spec.obs,
             self.subject.normaliser,
         )
+        try:
+            return work()
+        except WorkerError as error:
+            print(f"{error}\nevaluating again with fresh workers", flush=True)
+            self.pool.restart()
+            return work()
 
     def start(self, step: int, policies: Params, episodes: int) -> None:
         """Evaluate the policies of `step`; the result is to be collected.
@@ -80,15 +88,26 @@ class Evaluator:
             self.pending = step, self.thread.submit(work)
         else:
             done: Future = Future()
-            done.set_result(work())
+            try:
+                done.set_result(work())
+            except WorkerError as error:
+                done.set_exception(error)
             self.pending = step, done
 
     def collect(self, wait: bool) -> tuple[int, np.ndarray] | None:
         """Step and successes of the evaluation that was started; only once."""
         if not self.pending or not (wait or self.pending[1].done()):
             return None
-        step, future = self.pending
-        self.pending, self.latest = None, (step, successes(future.result()))
+        (step, future), self.pending = self.pending, None
+        try:
+            self.latest = step, successes(future.result())
+        except WorkerError as error:
+            print(
+                f"no evaluation at step {step}: {error}\nThe run goes on; vinerl evaluate RUN "
+                f"--step {step} does it again from the saved policy.",
+                flush=True,
+            )
+            return None
         return self.latest
 
     def final(self, step: int, policies: Params, episodes: int) -> dict[str, Reports]:
@@ -175,7 +194,7 @@ def save(path: Path, found: dict[str, Reports], facts: dict) -> None:
         for name, reports in found.items()
     }
     text = json.dumps({"environment": facts, "episodes": episodes}, allow_nan=False)
-    files.write(path, text.encode())
+    disk.write(path, text.encode())
 
 
 def _thin(path: list[list[float]], most: int = 200) -> list[list[float]]:

@@ -3,11 +3,13 @@
 import difflib
 import importlib
 import importlib.util
+import math
+import os
 import sys
 from dataclasses import dataclass, field, fields, replace
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from vinerl.agents import AGENTS
 from vinerl.bench import tasks, tuned
@@ -50,6 +52,7 @@ class Request:
     out: Path | None = None
     log: tuple[str, ...] = ()
     stop_on_bad: bool = False
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,7 @@ class Job:
     eval_episodes: int
     final_episodes: int
     log_every: int
+    save_every: int
     normalise: str
     block: int | None
     workers: int | None
@@ -74,6 +78,7 @@ class Job:
     out: Path
     log: tuple[str, ...]
     stop_on_bad: bool
+    deterministic: bool
     make_episodes: int | None  # of the dataset, where the row lets us make it
     origin: dict[str, str]
 
@@ -113,14 +118,21 @@ def agent(name: str) -> tuple[AgentConfig, Make]:
     return found
 
 
+def _lasting(name: str) -> str:
+    """The name under which an agent is found again from any folder."""
+    where, _, attribute = name.rpartition(":")
+    return f"{Path(where).resolve()}:{attribute}" if where.endswith(".py") else name
+
+
 def _module(where: str) -> Any:
     try:
         if where.endswith(".py"):
             path = Path(where).resolve()
-            loader = SourceFileLoader(path.stem, str(path))
-            spec = importlib.util.spec_from_loader(path.stem, loader)
+            name = f"vinerl_agent_{path.stem}"  # no file of the user's hides a module
+            loader = SourceFileLoader(name, str(path))
+            spec = importlib.util.spec_from_loader(name, loader)
             assert spec is not None
-            module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
             loader.exec_module(module)
             return module
         sys.path[:0] = [] if "" in sys.path else [""]
@@ -129,7 +141,70 @@ def _module(where: str) -> Any:
         raise InputError(f"cannot import {where}: {error}") from error
 
 
+# What a manifest keeps of a job besides the agent, the task and the data.
+KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
+KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
+
+
+def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
+    """The agent of a run that has begun."""
+    default, make = agent(manifest["agent"]["name"])
+    saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
+    known = {f.name for f in fields(default)}
+    if differing := sorted(set(saved) ^ known):
+        raise InputError(
+            f"{manifest['agent']['name']} has changed since this run began: {', '.join(differing)}"
+        )
+    return type(default)(**saved), make
+
+
+def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
+    """The job of a run that has begun; only its length may change, and only grow."""
+    kept: dict[str, Any] = {name: thaw(manifest["run"][name]) for name in KEPT}
+    if kept["deterministic"]:
+        deterministic()
+    if steps is not None and steps < kept["steps"]:
+        raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
+    config, make = config_of(manifest)
+    kept["steps"] = steps or kept["steps"]
+    return Job(
+        **kept,
+        agent=manifest["agent"]["name"],
+        config=config,
+        make=make,
+        task=tasks.named(manifest["task"]) if manifest["task"] else None,
+        data=Path(manifest["data"]["path"]),
+        block=manifest["block"],
+        workers=None,
+        folder=files.folder(None),
+        out=path,
+        make_episodes=None,
+        origin=manifest["from"],
+    )
+
+
+def deterministic() -> None:
+    """Ask XLA for the same bits every time; to be called before the first computation."""
+    wanted = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {wanted}".strip()
+
+
+def freeze(value: Any) -> Any:
+    """A field of a config as strict JSON; infinity becomes a word."""
+    if isinstance(value, tuple | list):
+        return [freeze(x) for x in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def thaw(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(thaw(x) for x in value)
+    return math.inf if value == "inf" else value
+
+
 def resolve(request: Request) -> Job:
+    if request.deterministic:
+        deterministic()
     default, make = agent(request.agent)
     name = request.task or (None if request.data else tasks.DEFAULT)
     if request.task and request.data:
@@ -169,7 +244,8 @@ def resolve(request: Request) -> Job:
         eval_every = min(eval_every, steps)
     every = eval_every or max(1, steps // 10)
     log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
-    limit = loop.interval(steps, log_every, eval_every)
+    save_every = eval_every or log_every * max(1, every // log_every)
+    limit = loop.interval(steps, log_every, eval_every, save_every)
     if request.block and limit % request.block:
         raise InputError(f"--block {request.block} must divide {limit}, as all intervals do")
     if unknown := [x for x in request.log if x not in TRACKERS]:
@@ -180,7 +256,7 @@ def resolve(request: Request) -> Job:
     if not seeds or not all(0 <= seed < 2**32 for seed in seeds):
         raise InputError(f"--seeds {','.join(map(str, seeds))}: expected numbers from 0 to 2**32-1")
     return Job(
-        agent=request.agent,
+        agent=_lasting(request.agent),
         config=config,
         make=make,
         task=task,
@@ -191,6 +267,7 @@ def resolve(request: Request) -> Job:
         eval_episodes=request.eval_episodes,
         final_episodes=request.final_episodes,
         log_every=log_every,
+        save_every=save_every,
         normalise=options["normalise"],
         block=request.block,
         workers=request.workers,
@@ -198,6 +275,7 @@ def resolve(request: Request) -> Job:
         out=_out(request, task),
         log=request.log,
         stop_on_bad=request.stop_on_bad,
+        deterministic=request.deterministic,
         make_episodes=options["episodes"],
         origin=origin,
     )
@@ -210,6 +288,10 @@ def _check(config: AgentConfig) -> None:
         for x in value if isinstance(value, tuple | list) else (value,):
             if not isinstance(x, int | float) or x != x:
                 raise InputError(f"--agent.{name} {value}: expected a number")
+    for name, kind in get_type_hints(type(config)).items():
+        value, choices = getattr(config, name), get_args(kind)
+        if get_origin(kind) is Literal and value not in choices:
+            raise InputError(f"--agent.{name} {value}: there are {', '.join(map(str, choices))}")
     for name in ("batch_size", "horizon", "critics", "target_every", "lr_steps", "flow_steps"):
         value = getattr(config, name, 1)
         if not isinstance(value, int) or value < 1:

@@ -63,6 +63,15 @@ def hardware() -> dict[str, str | int]:
     }
 
 
+def exactness() -> str:
+    """What a resumed run promises on this device."""
+    if jax.default_backend() == "cpu":
+        return "bit-exact for the same versions and number of cores"
+    if "xla_gpu_deterministic_ops=true" in os.environ.get("XLA_FLAGS", ""):
+        return "bit-exact for the same versions and device"
+    return "not bit-exact (--deterministic makes it so)"
+
+
 def unseen_gpu() -> str | None:
     """A sentence where this machine has an NVIDIA GPU that JAX does not use."""
     asked = os.environ.get("JAX_PLATFORMS", "")

@@ -1,46 +1,78 @@
-"""Doing a job: data, training, evaluation, pictures."""
+"""Doing a job: data, training, evaluation, pictures; and going on with one that was stopped."""
 
+import hashlib
 import json
+import signal
+import threading
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from vinerl.bench import evaluation, provenance, runs, tasks, trackers
+from vinerl import disk
+from vinerl.bench import evaluation, jobs, provenance, runs, saver, tasks, trackers
 from vinerl.bench.evaluation import Subject
 from vinerl.bench.jobs import Job
+from vinerl.bench.owner import Owner
 from vinerl.bench.progress import Progress, duration
 from vinerl.bench.runs import Run
+from vinerl.bench.saver import Restored, Saver
 from vinerl.collect import make as collecting
 from vinerl.collect import mazes
-from vinerl.data import files, normalise
+from vinerl.data import normalise
 from vinerl.data.fold import Transitions
 from vinerl.data.normalise import Normaliser
 from vinerl.errors import InputError
-from vinerl.train import checkpoint, evaluate, loop, metrics, offline, stack
+from vinerl.train import evaluate, loop, metrics, offline, stack
 from vinerl.types import Params, Spec
 
 
 def train(job: Job) -> Run:
+    """A new run in a folder of its own."""
     if warning := provenance.unseen_gpu():
         print(warning)
     source, data, normaliser = prepare(job)
-    return _Running(job, source, data, normaliser).run()
+    with Owner(job.out):
+        running = _Running(job, data, normaliser, manifest_of(job, source, data))
+        return running.run(None)
+
+
+def resume(path: Path, steps: int | None = None) -> Run:
+    """Go on with a run from its last good checkpoint, perhaps to more steps."""
+    run = Run(path)
+    with Owner(path) if (path / "manifest.json").is_file() else _nothing():
+        manifest = run.manifest
+        job = jobs.again(manifest, path, steps)
+        if manifest["ended"] and job.steps == manifest["run"]["steps"]:
+            raise InputError(f"{path} has ended at step {job.steps}; --steps N lengthens it")
+        source, data, normaliser = prepare(job)
+        found, expected = disk.sha256(source.path), manifest["data"]["sha256"]
+        if found != expected:
+            raise InputError(
+                f"{source.path} is not the file this run began with (sha256 {found[:12]}.., the "
+                f"manifest has {expected[:12]}..): put that one back"
+            )
+        manifest["run"]["steps"], manifest["ended"] = job.steps, None
+        manifest["resumed"].append(_again(manifest))
+        running = _Running(job, data, normaliser, manifest)
+        return running.run(saver.restore(run, running.like(), job=_digest(manifest)))
 
 
 def prepare(job: Job) -> tuple[tasks.Source, Transitions, Normaliser | None]:
     """The dataset, found or made, checked and labelled; all of it before anything compiles."""
-    if job.task:
+    origin = "as at the beginning" if job.task else "own"
+    source = tasks.Source(job.data, origin, {}) if job.data else None
+    if job.task and not source:
         source = tasks.find(job.task, job.folder)
         if not source and job.make_episodes:
             source = _make_data(job, job.task, job.make_episodes)
         if not source:
             raise tasks.missing(job.task, job.folder)
-    else:
-        assert job.data
-        source = tasks.Source(job.data, "own", {})
+    assert source is not None
     print(f"data: {source.path} ({source.origin})", flush=True)
     data = tasks.load(source, job.task)
     if len(data.row) < job.config.horizon:
@@ -72,29 +104,37 @@ class _Running:
     """A job under way."""
 
     def __init__(
-        self, job: Job, source: tasks.Source, data: Transitions, normaliser: Normaliser | None
+        self, job: Job, data: Transitions, normaliser: Normaliser | None, manifest: dict[str, Any]
     ):
         self.job, self.normaliser, self.folder = job, normaliser, job.out
+        self.manifest = manifest
         self.spec = spec_of(data, job.config)
         self.agent_of = stack.maker(job.make, job.config, self.spec)
         self.members = stack.members(job.config, job.seeds)
         self.policies = evaluate.policies(self.agent_of)
         self.data = jax.device_put(data)
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        self.manifest = self._manifest(source, data)
         self._save_manifest()
-        self.track = [trackers.TRACKERS[name](self.folder, self.manifest) for name in job.log]
+        self.saver = Saver(self.folder, job=_digest(manifest))
+        self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self.evaluator = None
+
+    def like(self) -> offline.Stack:
+        """The shapes of a state, to restore one by."""
+        return jax.eval_shape(lambda: offline.start(self.agent_of, self.members))
+
+    def run(self, restored: Restored | None) -> Run:
+        job = self.job
         if job.task:
-            subject = Subject(job.config, job.make, self.spec, self.members, normaliser)
+            subject = Subject(job.config, job.make, self.spec, self.members, self.normaliser)
             episodes = max(job.eval_episodes, job.final_episodes)
             self.evaluator = evaluation.beside(subject, job.task, episodes, job.workers)
-
-    def run(self) -> Run:
         try:
-            moment = self._train()
+            with _signals() as asked:
+                moment = self._train(restored, asked)
             self._final(moment)
         finally:
+            self.saver.close()
             if self.evaluator:
                 self.evaluator.close()
         self.manifest["ended"] = _now()
@@ -104,36 +144,83 @@ class _Running:
         _tell(run)
         return run
 
-    def _train(self) -> loop.Moment:
+    def _train(self, restored: Restored | None, asked: list[int]) -> loop.Moment:
         job, block = self.job, offline.train_block(self.agent_of)
-        begin = offline.start(self.agent_of, self.members)
-        limit = loop.interval(job.steps, job.log_every, job.eval_every)
+        begin = moment = self._begin(restored)
         print(f"{job.agent}: {job.members} member(s), {job.steps} steps; compiling", flush=True)
-        length = job.block or loop.choose(block, begin, self.data, limit)
+        length = self.manifest.get("block") or job.block
+        if not length:
+            limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every)
+            length = loop.choose(block, begin.stack, self.data, limit)
+        if (job.steps - begin.step) % length:
+            raise InputError(f"--steps {job.steps}: this run goes in blocks of {length}")
         self.manifest["block"] = length
         self._save_manifest()
 
-        bar, moment = Progress("training", job.steps), None
+        bar = Progress("training", job.steps, begin.step)
         plan = {"steps": job.steps, "length": length, "log_every": job.log_every}
-        for moment in loop.fit(self.agent_of, block, begin, self.data, **plan):
+        plan |= {"first": begin.step, "window": begin.window}
+        saved = begin.step if restored else None
+        for moment in loop.fit(self.agent_of, block, begin.stack, self.data, **plan):
             if moment.metrics is not None:
                 self._log(moment.step, moment.metrics)
             self._mark(moment)
-            due = job.eval_every and moment.step % job.eval_every == 0
-            if due and moment.step < job.steps:
-                self._save(moment)
+            if moment.step % job.save_every == 0 and moment.step < job.steps:
                 self._collect(wait=True)
+                self._save(moment)
+                saved = moment.step
                 self._evaluate(moment)
             self._collect(wait=False)
             bar.update(moment.step, self._note())
+            if asked:
+                break
         bar.close()
-        assert moment is not None
-        self._save(moment)
         self._collect(wait=True)
+        if saved != moment.step:  # the log may have grown since; that state goes on without it
+            self._save(moment)
+        self.saver.wait()
+        if asked:
+            self._leave(moment, asked[0])
+        if self.saver.failed:
+            raise InputError(
+                f"the last checkpoint of {self.folder} is not saved; make room, then "
+                f"vinerl resume {self.folder}"
+            )
         return moment
 
+    def _begin(self, restored: Restored | None) -> loop.Moment:
+        """From the start, or from a checkpoint: the log as it was, its evaluation run again."""
+        log = self.folder / "metrics.jsonl"
+        if restored is None:
+            saver.cut_back(log, 0)
+            self._forget(0)
+            return loop.Moment(0, offline.start(self.agent_of, self.members), None, [])
+        print(f"going on from step {restored.step}", flush=True)
+        saver.cut_back(log, restored.metrics_bytes)
+        self._forget(restored.step)
+        moment = loop.Moment(restored.step, restored.stack, None, restored.window)
+        if restored.step < self.job.steps:
+            self._evaluate(moment)
+            self._collect(wait=False)
+        return moment
+
+    def _forget(self, step: int) -> None:
+        """Marks of members that were frozen after the state we go on from."""
+        for member in self.manifest["members"]:
+            if member.get("frozen_at", 0) >= step:
+                member.pop("frozen_at", None)
+                member["status"] = "learning"
+
+    def _leave(self, moment: loop.Moment, number: int) -> None:
+        """Asked to end, everything on disk: with the exit code that belongs to the signal."""
+        print(f"stopped at step {moment.step}; vinerl resume {self.folder} goes on", flush=True)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)
+
     def _evaluate(self, moment: loop.Moment) -> None:
-        if self.evaluator:
+        every = self.job.eval_every
+        if self.evaluator and every and moment.step % every == 0 and moment.step < self.job.steps:
             policies = self.policies(moment.stack)
             self.evaluator.start(moment.step, policies, self.job.eval_episodes)
 
@@ -151,15 +238,10 @@ class _Running:
 
     def _save(self, moment: loop.Moment) -> None:
         """The state to go on from, and the policies to act with."""
-        folder, step = self.folder / "checkpoints", moment.step
         tree: Params = {"policy": self.policies(moment.stack)}
         if self.normaliser:
             tree["normaliser"] = self.normaliser._asdict()
-        checkpoint.save(folder / runs.stem("policy", step), tree, step=step)
-        checkpoint.save(folder / runs.stem("state", step), moment.stack, step=step)
-        for old in sorted(folder.glob("state-*.json"))[:-2]:
-            old.unlink()
-            old.with_suffix(".safetensors").unlink()
+        self.saver.save(moment, tree)
 
     def _log(self, step: int, found: dict[str, Any]) -> None:
         metrics.write(self.folder / "metrics.jsonl", step, found)
@@ -183,46 +265,90 @@ class _Running:
         latest = self.evaluator.latest if self.evaluator else None
         return f"success {latest[1].mean():.2f} at {latest[0]}" if latest else ""
 
-    def _manifest(self, source: tasks.Source, data: Transitions) -> dict[str, Any]:
-        job, config = self.job, asdict(self.job.config)
-        return {
-            "schema": runs.SCHEMA,
-            "agent": {"name": job.agent, "config": {k: runs.freeze(v) for k, v in config.items()}},
-            "from": job.origin,
-            "task": job.task.name if job.task else None,
-            "run": {
-                "steps": job.steps,
-                "eval_every": job.eval_every,
-                "eval_episodes": job.eval_episodes,
-                "final_episodes": job.final_episodes,
-                "log_every": job.log_every,
-                "normalise": job.normalise,
-                "seeds": list(job.seeds),
-            },
-            "members": [
-                runs.member_of(self.members, i) | {"status": "learning"} for i in range(job.members)
-            ],
-            "spec": runs.spec_to(self.spec),
-            "data": {
-                "path": str(source.path),
-                "origin": source.origin,
-                "sha256": files.sha256(source.path),
-                "transitions": len(data.row),
-                "episodes": int(data.terminal.sum()),
-                "rewarded": int((data.reward == data.reward.max()).sum()),
-                "card": source.facts,
-            },
-            "versions": provenance.versions(),
-            "commit": provenance.commit(),
-            "source_sha256": provenance.source_hash(),
-            "hardware": provenance.hardware(),
-            "started": _now(),
-            "ended": None,
-        }
-
     def _save_manifest(self) -> None:
-        text = json.dumps(self.manifest, indent=1, allow_nan=False)
-        files.write(self.folder / "manifest.json", text.encode())
+        disk.write_sealed(self.folder / "manifest.json", self.manifest)
+
+
+def manifest_of(job: Job, source: tasks.Source, data: Transitions) -> dict[str, Any]:
+    """Everything that is known when a run begins."""
+    config, members = asdict(job.config), stack.members(job.config, job.seeds)
+    return {
+        "schema": runs.SCHEMA,
+        "agent": {"name": job.agent, "config": {k: jobs.freeze(v) for k, v in config.items()}},
+        "from": job.origin,
+        "task": job.task.name if job.task else None,
+        "run": {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT},
+        "members": [
+            runs.member_of(members, i) | {"status": "learning"} for i in range(job.members)
+        ],
+        "spec": runs.spec_to(spec_of(data, job.config)),
+        "data": {
+            "path": str(source.path.resolve()),
+            "origin": source.origin,
+            "sha256": disk.sha256(source.path),
+            "transitions": len(data.row),
+            "episodes": int(data.terminal.sum()),
+            "rewarded": int((data.reward == data.reward.max()).sum()),
+            "card": source.facts,
+        },
+        "block": None,
+        "exact": provenance.exactness(),
+        **_made_with(),
+        "started": _now(),
+        "resumed": [],
+        "ended": None,
+    }
+
+
+def _made_with() -> dict[str, Any]:
+    return {
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "source_sha256": provenance.source_hash(),
+        "hardware": provenance.hardware(),
+    }
+
+
+def _again(manifest: dict[str, Any]) -> dict[str, Any]:
+    """When a run was taken up again, and what is not as it was; said, because it matters."""
+    now = _made_with()
+    changed = {name: value for name, value in now.items() if value != manifest[name]}
+    if changed:
+        print(f"not as at the beginning: {', '.join(changed)}; what follows need not be bit-exact")
+    return {"at": _now()} | changed
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    """What a checkpoint must agree in with the run it is restored into."""
+    parts = [manifest["agent"], manifest["run"]["seeds"], manifest["spec"]]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _signals():
+    """The first SIGTERM or Ctrl-C is noted, to be answered after the block; a second ends it."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def note(number, _):
+        if asked:
+            raise SystemExit(128 + number)
+        asked.append(number)
+        print("finishing the block and saving; once more to end at once", flush=True)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _nothing():
+    yield
 
 
 def _tell(run: Run) -> None:

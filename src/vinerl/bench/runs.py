@@ -7,8 +7,6 @@ final.json       every episode of the evaluation at the end
 curve.png        success and what goes with it; paths.png: where the policies went
 """
 
-import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from vinerl import disk
 from vinerl.bench import jobs
 from vinerl.data.normalise import Normaliser
 from vinerl.errors import InputError
@@ -37,15 +36,9 @@ class Run:
     @property
     def manifest(self) -> dict[str, Any]:
         file = self.path / "manifest.json"
-        try:
-            manifest = json.loads(file.read_text())
-        except (FileNotFoundError, NotADirectoryError) as error:
-            raise InputError(f"{self.path} holds no run: there is no manifest.json") from error
-        except ValueError as error:
-            raise InputError(f"{file} is damaged: {error}") from error
-        if manifest.get("schema") != SCHEMA:
-            raise InputError(f"{file}: schema {manifest.get('schema')}, this reads {SCHEMA}")
-        return manifest
+        if not file.is_file():
+            raise InputError(f"{self.path} holds no run: there is no manifest.json")
+        return disk.read_sealed(file, SCHEMA)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -88,8 +81,7 @@ class Trained:
 
 def load(run: Run, step: int | None = None) -> Trained:
     manifest, path = run.manifest, run.checkpoint("policy", step)
-    default, make = jobs.agent(manifest["agent"]["name"])
-    config = type(default)(**{k: thaw(v) for k, v in manifest["agent"]["config"].items()})
+    config, make = jobs.config_of(manifest)
     spec = spec_from(manifest["spec"])
     members = stack.members(config, manifest["run"]["seeds"])
     agent_of = stack.maker(make, config, spec)
@@ -144,16 +136,3 @@ def title(member: dict[str, Any]) -> str:
     """A member of a manifest in words."""
     kept = {k: v for k, v in member.items() if k not in ("status", "frozen_at")}
     return ", ".join(f"{k} {v:g}" for k, v in kept.items())
-
-
-def freeze(value: Any) -> Any:
-    """A field of a config as strict JSON; infinity becomes a word."""
-    if isinstance(value, tuple | list):
-        return [freeze(x) for x in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
-
-
-def thaw(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(thaw(x) for x in value)
-    return math.inf if value == "inf" else value

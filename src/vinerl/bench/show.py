@@ -21,7 +21,11 @@ def listing(folder: Path) -> str:
     rows = [("run", "agent", "members", "step", "success", "remarks")]
     for path in found:
         run = Run(path.parent)
-        manifest = run.manifest
+        try:
+            manifest = run.manifest
+        except InputError as error:
+            rows.append((str(run.path), "-", "-", "-", "-", str(error)))
+            continue
         last = run.metrics[-1]["step"] if run.metrics else 0
         members = str(len(manifest["members"]))
         rows.append(

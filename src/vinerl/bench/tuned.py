@@ -61,6 +61,9 @@ TUNED: dict[str, dict[str, Row]] = {"vine": VINE}
 
 
 def row(agent: str, task: tasks.Task | None) -> Row | None:
-    """The most particular row there is."""
+    """The most particular row there is; the default job's run options are for any agent."""
+    if task is None:
+        return None
     rows = TUNED.get(agent, {})
-    return (rows.get(task.name) or rows.get(task.domain)) if task else None
+    default = VINE[tasks.DEFAULT]._replace(agent={}) if task.name == tasks.DEFAULT else None
+    return rows.get(task.name) or rows.get(task.domain) or default

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from vinerl import disk
 from vinerl.collect.mazes import Recipe
-from vinerl.data import files
 from vinerl.envs.workers import Workers
 from vinerl.errors import InputError
 
@@ -35,17 +35,17 @@ def make(recipe: Recipe, folder: Path, processes: int, show: Shown = lambda *_: 
         buffer = io.BytesIO()
         columns: dict[str, Any] = {n: np.concatenate([e[n] for e in part]) for n in part[0]}
         np.savez_compressed(buffer, **columns)
-        files.write(path, buffer.getvalue())
+        disk.write(path, buffer.getvalue())
     card = {
         "origin": "regenerated",
         "recipe": asdict(recipe),
         "goals_per_episode": sum(goals[:cut]) / cut,
-        "sha256": {path.name: files.sha256(path) for path in targets},
+        "sha256": {path.name: disk.sha256(path) for path in targets},
         "made": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version(name) for name in ("mujoco", "ogbench", "numpy")}
         | {"python": platform.python_version()},
     }
-    files.write(train.with_suffix(".json"), json.dumps(card, indent=1).encode())
+    disk.write(train.with_suffix(".json"), json.dumps(card, indent=1).encode())
     return train
 
 

@@ -11,7 +11,6 @@ with rewards  the same and `rewards`, perhaps `masks` (0 where the task itself e
 Observations that are a tree have one key a leaf: observations/camera, observations/joints.
 """
 
-import hashlib
 import os
 import zipfile
 import zlib
@@ -32,25 +31,6 @@ def folder(given: Path | None = None) -> Path:
     """Where datasets are made: `given`, else $VINERL_DATA, else ~/.cache/vinerl/data."""
     default = os.environ.get("VINERL_DATA") or "~/.cache/vinerl/data"
     return Path(given or default).expanduser()
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write(path: Path, data: bytes) -> None:
-    """On disk whole under its final name, or not there at all."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
 
 
 def read(path: Path) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """Many environments in worker processes, stepped together."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +20,16 @@ class Report(NamedTuple):
 class Pool:
     """`slots` environments of one kind, dealt out to `workers` processes."""
 
-    def __init__(self, name: str, slots: int, workers: int):
-        self.slots = slots
-        self.workers = Workers("vinerl.envs.worker", name, count=max(1, min(workers, slots)))
+    def __init__(self, name: str, slots: int, workers: int, patience: float = 300.0):
+        self.name, self.slots = name, slots
+        count = max(1, min(workers, slots))
+        start = partial(Workers, "vinerl.envs.worker", name, count=count, patience=patience)
+        self.start, self.workers = start, start()
+
+    def restart(self) -> None:
+        """Fresh workers, after one of them has failed."""
+        self.workers.close()
+        self.workers = self.start()
 
     def describe(self) -> dict:
         self.workers.send(0, {"do": "describe"})

@@ -1,8 +1,11 @@
 """Processes of our own that answer requests: python -m MODULE ARGUMENT ..."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,10 +22,14 @@ SOURCE = Path(__file__).resolve().parents[2]  # so that workers find the package
 Answer = Callable[[dict, list[np.ndarray]], tuple[dict, Sequence[np.ndarray]]]
 
 
-class Workers:
-    """`count` processes that run `module`; a worker that fails takes the caller with it."""
+class WorkerError(RuntimeError):
+    """A worker failed, has gone, or did not answer in time."""
 
-    def __init__(self, module: str, *arguments: str, count: int):
+
+class Workers:
+    """`count` processes that run `module`; who waits `patience` seconds for one gives it up."""
+
+    def __init__(self, module: str, *arguments: str, count: int, patience: float = 300.0):
         paths = [str(SOURCE), *filter(None, sys.path)]
         # One BLAS thread where a simulator is stepped; more only get in each other's way.
         env = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -31,6 +38,8 @@ class Workers:
         start = partial(subprocess.Popen, command, env=env, stdin=PIPE, stdout=PIPE)
         self.what = " ".join((module, *arguments))
         self.processes: list[subprocess.Popen[bytes]] = [start() for _ in range(count)]
+        self.patience, self.waiting, self.closed = patience, None, threading.Event()
+        threading.Thread(target=self._watch, daemon=True).start()
 
     def __len__(self) -> int:
         return len(self.processes)
@@ -42,15 +51,19 @@ class Workers:
             raise self._gone(w) from error
 
     def receive(self, w: int) -> tuple[dict, list[np.ndarray]]:
+        self.waiting = w, time.monotonic()
         try:
             header, arrays = wire.receive(self.processes[w].stdout)  # pyright: ignore[reportArgumentType]
         except EOFError as error:
             raise self._gone(w) from error
+        finally:
+            self.waiting = None
         if "error" in header:
-            raise RuntimeError(f"worker {w} ({self.what}) failed:\n{header['error']}")
+            raise WorkerError(f"worker {w} ({self.what}) failed:\n{header['error']}")
         return header, arrays
 
     def close(self) -> None:
+        self.closed.set()
         for process in self.processes:
             with suppress(OSError):  # of a worker that has gone before it read everything
                 process.stdin.close()  # pyright: ignore[reportOptionalMemberAccess]
@@ -62,15 +75,26 @@ class Workers:
                 process.wait()
             process.stdout.close()  # pyright: ignore[reportOptionalMemberAccess]
 
-    def _gone(self, w: int) -> RuntimeError:
-        code = self.processes[w].poll()
-        return RuntimeError(f"worker {w} ({self.what}) has gone, exit code {code}")
+    def _watch(self) -> None:
+        """Kill a worker that hangs, so that whoever waits for it learns of it."""
+        while not self.closed.wait(min(1.0, self.patience / 4)):
+            waiting = self.waiting
+            if waiting and time.monotonic() - waiting[1] > self.patience:
+                self.processes[waiting[0]].kill()
+
+    def _gone(self, w: int) -> WorkerError:
+        code = self.processes[w].wait()
+        return WorkerError(
+            f"worker {w} ({self.what}) has gone, exit code {code}; one that does not answer for "
+            f"{self.patience:g} s is killed"
+        )
 
 
 def serve(answer: Answer) -> None:
     """The other side: answer requests until the parent has gone."""
     # Whatever a simulator prints must not end up between two messages.
     replies = os.fdopen(os.dup(1), "wb")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     os.dup2(2, 1)
     while True:
         try:

@@ -5,7 +5,6 @@ checkpoint. Loading verifies the hash, the names, the shapes and the types befor
 """
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import jax
 import numpy as np
 import safetensors.numpy
 
-from vinerl.data.files import write
+from vinerl import disk
 from vinerl.errors import InputError
 from vinerl.types import Params
 
@@ -25,22 +24,13 @@ def save(path: Path, tree: Params, **facts: Any) -> None:
     named, _ = jax.tree_util.tree_flatten_with_path(jax.device_get(tree))
     data = safetensors.numpy.save({_name(p): np.ascontiguousarray(x) for p, x in named})
     card = {"schema": SCHEMA, "sha256": hashlib.sha256(data).hexdigest()} | facts
-    write(path.with_suffix(".safetensors"), data)
-    write(path.with_suffix(".json"), json.dumps(card, indent=1, allow_nan=False).encode())
+    disk.write(path.with_suffix(".safetensors"), data)
+    disk.write_sealed(path.with_suffix(".json"), card)
 
 
 def card(path: Path) -> dict:
     """The facts saved with a tree."""
-    file = path.with_suffix(".json")
-    try:
-        facts = json.loads(file.read_text())
-    except (OSError, ValueError) as error:
-        raise InputError(f"{file}: not a readable checkpoint ({error})") from error
-    if not isinstance(facts, dict) or "sha256" not in facts:
-        raise InputError(f"{file}: not the card of a checkpoint")
-    if facts.get("schema") != SCHEMA:
-        raise InputError(f"{file}: schema {facts.get('schema')}, this version reads {SCHEMA}")
-    return facts
+    return disk.read_sealed(path.with_suffix(".json"), SCHEMA)
 
 
 def load(path: Path, like: Params) -> Params:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -24,11 +24,12 @@ class Moment(NamedTuple):
     step: int
     stack: Stack
     metrics: Metrics | None  # since the last log, where one is due
+    window: list[Metrics]  # blocks since then
 
 
-def interval(steps: int, log_every: int, eval_every: int) -> int:
-    """What a block's length must divide."""
-    return math.gcd(*(n for n in (steps, log_every, eval_every) if n))
+def interval(*every: int) -> int:
+    """What a block's length must divide, given everything that happens between blocks."""
+    return math.gcd(*every)
 
 
 def choose(block: Block, stack: Stack, data: Transitions, limit: int) -> int:
@@ -58,11 +59,17 @@ def fit(
     steps: int,
     length: int,
     log_every: int,
+    first: int = 0,
+    window: Sequence[Metrics] = (),
 ) -> Iterator[Moment]:
-    """The run after every block until `steps`, or until no member is learning any more."""
+    """The run after every block until `steps`, or until no member is learning any more.
+
+    first, window  where a resumed run goes on: its step, and the blocks since its last log
+    """
     diagnose = offline.diagnose(agent_of)
-    first = int(np.max(stack.state.step))
-    window: list[Metrics] = []
+    window = list(window)
+    if not (np.asarray(stack.status) == 0).any():
+        return
     for step in range(first + length, steps + 1, length):
         stack, seen = block(stack, data, length)
         window.append(seen)
@@ -70,7 +77,7 @@ def fit(
         due = over or step % log_every == 0
         metrics = summary(window) | diagnose(stack, data) if due else None
         window = [] if due else window
-        yield Moment(step, stack, metrics)
+        yield Moment(step, stack, metrics, window)
         if over:
             return
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from vinerl.errors import InputError
+
 
 def write(path: Path, step: int, metrics: Mapping[str, Any]) -> None:
     line = {"step": step} | {name: strict(np.asarray(m).tolist()) for name, m in metrics.items()}
@@ -30,9 +32,12 @@ def strict(value: Any) -> Any:
 def read(path: Path) -> list[dict[str, Any]]:
     """One object a step, in order of steps; lines of the same step are joined."""
     steps: dict[int, dict[str, Any]] = {}
-    for line in path.read_text().splitlines():
-        found = json.loads(line)
-        steps.setdefault(found["step"], {}).update(found)
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        try:
+            found = json.loads(line)
+            steps.setdefault(found["step"], {}).update(found)
+        except (ValueError, TypeError, KeyError) as error:
+            raise InputError(f"{path}: line {number} is damaged ({error})") from error
     return [steps[step] for step in sorted(steps)]
 
 

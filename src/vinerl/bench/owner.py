@@ -1,0 +1,113 @@
+"""One process a run: a lock that says who has it and shows that its owner is alive."""
+
+import json
+import os
+import platform
+import sys
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from vinerl.errors import InputError
+
+BEAT = 5.0  # seconds between two signs of life
+STALE = 60.0  # seconds without one after which a lock is nobody's
+
+
+class Owner:
+    """Holds `folder` from __enter__ to __exit__; refuses where another process does."""
+
+    def __init__(self, folder: Path):
+        self.path = folder / "lock.json"
+        self.stop = threading.Event()
+        self.mine = ""
+
+    def __enter__(self) -> "Owner":
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        self.mine = json.dumps({"host": platform.node(), "process": os.getpid(), "since": now})
+        if not self._create():
+            self._take_over()
+        self.thread = threading.Thread(target=self._beat, daemon=True)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_) -> None:
+        self.stop.set()
+        self.thread.join()
+        if self._read() == self.mine:
+            self.path.unlink(missing_ok=True)
+
+    def _create(self) -> bool:
+        try:
+            with self.path.open("x") as file:
+                file.write(self.mine)
+        except FileExistsError:
+            return False
+        return True
+
+    def _take_over(self) -> None:
+        """Replace a lock whose owner has gone; two who try at once do not both succeed."""
+        found = self._read()
+        holder, age = _parse(found), time.time() - self._touched()
+        whose = f"process {holder.get('process')} on {holder.get('host')}"
+        if not _gone(holder, age):
+            raise InputError(
+                f"{self.path.parent} is in use by {whose} since {holder.get('since')} "
+                f"(last sign of life {age:.0f} s ago). Wait for it, stop it, or use another folder."
+            )
+        aside = self.path.with_name(f"lock.{os.getpid()}.stale")
+        try:
+            os.replace(self.path, aside)
+        except FileNotFoundError:
+            pass
+        else:
+            aside.unlink()
+        if not self._create():
+            raise InputError(f"{self.path.parent} was taken by another process just now")
+        print(f"took over {self.path.parent} from {whose}, which has gone", flush=True)
+
+    def _beat(self) -> None:
+        while not self.stop.wait(BEAT):
+            if self.path.exists():
+                os.utime(self.path)
+
+    def _read(self) -> str:
+        try:
+            return self.path.read_text()
+        except OSError:
+            return ""
+
+    def _touched(self) -> float:
+        try:
+            return self.path.stat().st_mtime
+        except OSError:
+            return 0.0
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _gone(holder: dict[str, Any], age: float) -> bool:
+    """A lock without signs of life, or of a process that is no more on this host."""
+    if age > STALE:
+        return True
+    process = holder.get("process")
+    if sys.platform == "win32" or holder.get("host") != platform.node():
+        return False
+    if not isinstance(process, int) or process == os.getpid():
+        return False
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        return False
+    return False

@@ -1,0 +1,71 @@
+"""One process a run."""
+
+import json
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from vinerl.bench import owner
+from vinerl.bench.owner import Owner
+from vinerl.errors import InputError
+
+
+def lock(folder, process, host=None, age=0.0):
+    path = folder / "lock.json"
+    holder = {"host": host or platform.node(), "process": process, "since": "noon"}
+    path.write_text(json.dumps(holder))
+    then = path.stat().st_mtime - age
+    os.utime(path, (then, then))
+
+
+def test_the_lock_is_there_while_it_is_held_and_gone_after(tmp_path):
+    with Owner(tmp_path):
+        held = json.loads((tmp_path / "lock.json").read_text())
+        assert (held["host"], held["process"]) == (platform.node(), os.getpid())
+    assert not (tmp_path / "lock.json").exists()
+
+
+def test_a_second_owner_is_refused_by_name(tmp_path):
+    with Owner(tmp_path), pytest.raises(InputError, match=f"in use by process {os.getpid()} on"):
+        Owner(tmp_path).__enter__()
+
+
+def test_a_live_process_elsewhere_is_respected_until_it_is_silent(tmp_path, capsys):
+    lock(tmp_path, 1, host="another-host", age=owner.STALE - 20)
+    with pytest.raises(InputError, match="process 1 on another-host"):
+        Owner(tmp_path).__enter__()
+    lock(tmp_path, 1, host="another-host", age=owner.STALE + 1)
+    with Owner(tmp_path):
+        assert "took over" in capsys.readouterr().out
+
+
+def test_the_lock_of_a_dead_process_is_taken_over_and_said(tmp_path, capsys):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    lock(tmp_path, dead.pid)
+    with Owner(tmp_path):
+        assert f"process {dead.pid}" in capsys.readouterr().out
+        assert json.loads((tmp_path / "lock.json").read_text())["process"] == os.getpid()
+
+
+def test_a_torn_lock_is_nobodys_once_it_is_old(tmp_path):
+    (tmp_path / "lock.json").write_text('{"host"')
+    with pytest.raises(InputError, match="in use"):
+        Owner(tmp_path).__enter__()
+    os.utime(tmp_path / "lock.json", (0, 0))
+    with Owner(tmp_path):
+        pass
+
+
+def test_the_owner_shows_signs_of_life(tmp_path, monkeypatch):
+    monkeypatch.setattr(owner, "BEAT", 0.02)
+    with Owner(tmp_path) as mine:
+        os.utime(tmp_path / "lock.json", (0, 0))
+        for _ in range(500):
+            if (tmp_path / "lock.json").stat().st_mtime > 0:
+                break
+            mine.stop.wait(0.01)
+        assert (tmp_path / "lock.json").stat().st_mtime > 0
