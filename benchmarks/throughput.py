@@ -1,6 +1,6 @@
 """Gradient steps per second of stacks of different sizes, paper-size VINE on random data.
 
-python benchmarks/throughput.py --stacks 1,4,12 --precision bfloat16 --unroll
+python benchmarks/throughput.py --stacks 1,4,12 --precision bfloat16
 """
 
 import argparse
@@ -59,7 +59,7 @@ def main() -> None:
     parser.add_argument("--stacks", default="1,4")
     parser.add_argument("--precision", default="float32")
     parser.add_argument("--sampler", default="vine")
-    parser.add_argument("--unroll", action="store_true")
+    parser.add_argument("--unroll", choices=("auto", "yes", "no"), default="auto")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--obs", type=int, default=29, help="size of an observation (antmaze: 29)")
@@ -70,7 +70,8 @@ def main() -> None:
     config, make = AGENTS["vine"]
     wide = {"actor_hidden": (args.width,) * 4, "critic_hidden": (args.width,) * 4}
     config = replace(config, batch_size=args.batch, precision=args.precision, **wide)
-    config = replace(config, sampler=args.sampler, unroll=args.unroll)
+    unroll = {"auto": None, "yes": True, "no": False}[args.unroll]
+    config = replace(config, sampler=args.sampler, unroll=unroll)
     data = jax.device_put(random_data(100_000, args.obs, args.action))
     facts = {"hardware": provenance.hardware(), "versions": provenance.versions()}
     print(json.dumps(facts | {"arguments": vars(args)}), flush=True)

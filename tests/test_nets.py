@@ -205,3 +205,15 @@ def test_bfloat16_is_for_hidden_layers_alone(make, example):
     exact, rough = full.apply(params, *example()), half.apply(params, *example())
     assert rough.dtype == jnp.float32
     assert 1e-6 < relative(rough, exact) < 0.02
+
+
+@pytest.mark.parametrize("layout", ["branches", "pre-norm"])
+def test_bfloat16_tells_positions_apart_that_are_close(layout):
+    """33.0 and 33.1 are one number in bfloat16; the first layer takes its inputs in float32."""
+    critic = ResidualCritic((8,), 1, 1, layout, jnp.bfloat16)
+    far = lambda x: jnp.float32([[x]])
+    params = critic.init(jax.random.key(0), far(33.0))
+    steep = jax.tree.map(lambda x: 30 * x, params)  # so that later rounding hides nothing
+    a, b = (critic.apply(steep, far(x)) for x in (33.0, 33.1))
+    assert jnp.bfloat16(33.0) == jnp.bfloat16(33.1)
+    assert not jnp.array_equal(a, b)

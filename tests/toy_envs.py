@@ -1,5 +1,7 @@
 """Small environments that workers import by name: "toy_envs:Echo"."""
 
+import time
+
 import gymnasium as gym
 import numpy as np
 
@@ -76,3 +78,32 @@ class Quick(gym.Env):
         self.at, self.time = self.at + action, self.time + 1
         info = {"xy": self.at, "success": float(self.at.sum() > 0)}
         return self.at, -1.0, False, self.time == 4, info
+
+
+class Stuck(Echo):
+    """Never comes back from its first step."""
+
+    def step(self, action):
+        time.sleep(60)
+
+
+class Teleporter(Echo):
+    """Goes where NumPy's global generator says, as OGBench's teleport mazes do."""
+
+    _teleport_info = ()
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"xy": np.random.uniform(size=2)}
+
+
+class Exploding(Echo):
+    """Its second observation is no number, and it claims success."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        bad = self.time == 2
+        return obs * (np.nan if bad else 1), reward, terminated, truncated, {"success": 1.0}
+
+    def _obs(self):
+        return super()._obs().astype(np.float32)

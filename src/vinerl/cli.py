@@ -41,6 +41,11 @@ def main(args: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"vinerl: {error.filename}: {error.strerror}", file=sys.stderr)
+        raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
 

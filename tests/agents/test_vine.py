@@ -389,3 +389,10 @@ def test_acting_stops_where_it_is_told():
     _, estimates = generate("vine", params, np.float64(batch.obs), z)
     action = jax.jit(agent.act)(agent.policy(state), batch.obs, key)
     np.testing.assert_allclose(action, clip(estimates[1]), atol=1e-5)
+
+
+def test_learning_uses_all_steps_wherever_acting_stops():
+    (whole, state, batch), (short, *_) = setup(), setup(stop_at=1)
+    loss = lambda agent: jax.jit(agent.loss)(state.params, state, batch, jax.random.key(4))[0]
+    losses = [loss(agent) for agent in (whole, short)]
+    assert losses[0] == losses[1]

@@ -148,11 +148,32 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path):
 
 
 def test_a_run_without_a_name_gets_one_that_is_free():
-    first = resolve().out
-    assert first == Path("runs/vine-pointmaze-medium-navigate-task1")
-    first.mkdir(parents=True)
-    assert resolve().out == Path("runs/vine-pointmaze-medium-navigate-task1-2")
+    both = [jobs.claim(job).out for job in [resolve(), resolve()]]
+    name = "runs/vine-pointmaze-medium-navigate-task1"
+    assert both == [Path(name), Path(f"{name}-2")], "also where two are started at once"
     assert resolve(data="here/mine.npz").out == Path("runs/vine-mine")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"regulariser": "endpont"}, "there are endpoint, estimates, flow, teacher"),
+        ({"sampler": "heun"}, "there are vine, euler"),
+        ({"precision": "bf16"}, "there are float32, bfloat16"),
+        ({"normalise": "std"}, "there are none, standard"),
+        ({"steps": 1e3}, "--steps 1000.0: expected a whole number"),
+        ({"alpha": ()}, "expected a number, or several"),
+        ({"stop_at": 0}, "expected 1 to flow_steps, which is 10"),
+        ({"stop_at": 11}, "expected 1 to flow_steps, which is 10"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_from_python_too(options, said):
+    with pytest.raises(InputError, match=said):
+        resolve(**options)
+
+
+def test_a_single_seed_is_a_seed():
+    assert resolve(seeds=3).seeds == (3,)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 20, 1000, 6000, 1_000_000])

@@ -76,7 +76,7 @@ def test_observations_are_standardised_by_default(rewarded):
     run, _ = rewarded
     assert run.manifest["run"]["normalise"] == "standard"
     assert run.manifest["from"]["normalise"] == "default for own data"
-    mean = vinerl.load(run).trained.normaliser.mean
+    mean = vinerl.load(run).subject.normaliser.mean
     np.testing.assert_allclose(mean, episodes()["observations"].mean(axis=0), rtol=1e-5)
 
 
@@ -127,3 +127,18 @@ def test_stopping_on_a_bad_member_keeps_what_there_is(tmp_path, capsys):
     assert run.manifest["members"][1]["status"] == "not finite"
     assert run.manifest["ended"] is None
     assert vinerl.load(run)(np.zeros(3)).shape == (2,)
+
+
+def test_a_horizon_longer_than_every_episode_is_refused(tmp_path, capsys):
+    np.savez(tmp_path / "mine.npz", **episodes())
+    with pytest.raises(SystemExit):
+        train(tmp_path, "--agent.horizon", "500")
+    assert "no episode is as long as --agent.horizon 500" in capsys.readouterr().err
+
+
+def test_a_number_a_row_is_an_observation_too(tmp_path):
+    """Also through a checkpoint: its shape is ()."""
+    arrays = episodes() | {"observations": episodes()["observations"][:, 0]}
+    np.savez(tmp_path / "flat.npz", **arrays)
+    main(["train", "--data", str(tmp_path / "flat.npz"), *TINY, "--out", str(tmp_path / "run")])
+    assert vinerl.load(tmp_path / "run")(np.float32(0.3)).shape == (2,)

@@ -3,10 +3,12 @@
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -81,11 +83,19 @@ def assert_same(folder: Path, other: Path) -> None:
     assert Run(folder).manifest["ended"]
 
 
-def phase(data: Path, folder: Path) -> str:
+def parts(folder: Path) -> set[tuple[str, int]]:
+    """Files that are being written, or were when a process died."""
+    found = set()
+    for path in folder.glob("checkpoints/*.part"):
+        with suppress(FileNotFoundError):
+            found.add((path.name, path.stat().st_mtime_ns))
+    return found
+
+
+def phase(data: Path) -> str:
     """Where a run was, for the log of kills."""
     lines = (data / "said.log").read_text().splitlines()
-    saving = " (saving)" if list(folder.glob("checkpoints/*.part")) else ""
-    return (lines[-1][:60] if lines else "importing") + saving
+    return lines[-1][:60] if lines else "importing"
 
 
 def test_twenty_five_kills_change_nothing(data, alone, tmp_path):
@@ -99,19 +109,22 @@ def test_twenty_five_kills_change_nothing(data, alone, tmp_path):
         begun = (folder / "manifest.json").exists()
         words = ("resume", str(folder)) if begun else ("train", *JOB.split(), "--out", str(folder))
         moment = moments[0]
+        left = parts(folder)  # by the kill before
         process = start(data, *words, slow_disk=moment == "save")
         begin = time.monotonic()
         while process.poll() is None:
-            in_a_save = any(folder.glob("checkpoints/*.part"))
+            in_a_save = bool(parts(folder) - left)
             if in_a_save if moment == "save" else time.monotonic() - begin > moment:
                 process.kill()
                 break
             time.sleep(0.002)
         if process.wait() == -signal.SIGKILL:
-            kills.append(f"{time.monotonic() - begin:6.2f} s  {phase(data, folder)}")
+            saving = " (saving)" if parts(folder) - left else ""
+            kills.append(f"{time.monotonic() - begin:6.2f} s  {phase(data)}{saving}")
             moments.pop(0)
         else:
             assert process.returncode == 0, (data / "said.log").read_text()
+        if (folder / "manifest.json").exists() and Run(folder).manifest["ended"]:
             assert_same(folder, whole)
             finished, folder = finished + 1, tmp_path / f"run{finished + 1}"
     print("\n".join(["", "kills:", *kills]))
@@ -185,3 +198,16 @@ def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(data, alone, tmp
     assert newest.name in said
     assert f"going on from step {EVERY}" in said
     assert_same(folder, whole)
+
+
+def test_another_dataset_is_refused_on_resuming(data, alone, tmp_path):
+    own = tmp_path / "data"
+    shutil.copytree(data, own)
+    folder, short = tmp_path / "run", JOB.replace(f"--steps {STEPS}", f"--steps {2 * EVERY}")
+    assert start(own, "train", *short.split(), "--out", str(folder)).wait() == 0
+    file = own / "pointmaze-medium-navigate-v0.npz"
+    shutil.copy(own / "pointmaze-medium-navigate-v0-val.npz", file)
+    assert start(own, "resume", str(folder), "--steps", str(STEPS)).wait() == 2
+    said = (own / "said.log").read_text()
+    assert f"{file} is not the file this run began with" in said
+    assert not Run(folder).manifest["resumed"]

@@ -143,9 +143,8 @@ def test_only_the_last_two_states_are_kept(tmp_path):
 
 
 def test_a_state_is_enough_to_go_on(done):
-    trained = runs.load(done.run)
-    agent_of = stack.maker(trained.make, trained.config, trained.spec)
-    like = jax.eval_shape(lambda m: offline.start(agent_of, m), trained.members)
+    subject = runs.load(done.run).subject
+    like = jax.eval_shape(lambda m: offline.start(subject.agent_of(), m), subject.members)
     found = checkpoint.load(done.run.checkpoint("state"), like)
     assert found.state.step.tolist() == [20, 20]
     assert found.member.seed.tolist() == [0, 1]
@@ -185,7 +184,7 @@ def test_the_end_names_every_seed_and_where_to_look(done):
     assert "seed 0 " in done.said
     assert "seed 1 " in done.said
     assert "mean success" in done.said
-    assert "2 members x 2 episodes" in done.said
+    assert "at step 20, 2 x 2 episodes" in done.said
     for name in ("curve.png", "paths.png", "manifest.json"):
         assert str(done.run.path / name) in done.said
     assert re.search(r"training 20/20 +\S+/s +0:00 left +success \d\.\d\d at 10", done.said)
@@ -226,24 +225,22 @@ def test_members_and_steps_are_chosen(done):
 def test_a_policy_sees_what_training_saw(done):
     """The normaliser is in the checkpoint, and is the data's."""
     trained = runs.load(done.run)
-    obs = files.read(done.data)["observations"]
-    np.testing.assert_allclose(trained.normaliser.mean, obs.mean(axis=0), rtol=1e-3)
-    np.testing.assert_allclose(trained.normaliser.std, obs.std(axis=0), rtol=1e-3)
+    subject, obs = trained.subject, files.read(done.data)["observations"]
+    np.testing.assert_allclose(subject.normaliser.mean, obs.mean(axis=0), rtol=1e-3)
+    np.testing.assert_allclose(subject.normaliser.std, obs.std(axis=0), rtol=1e-3)
 
     policy = vinerl.load(done.run)
-    agent = stack.maker(trained.make, trained.config, trained.spec)(
-        jax.tree.map(lambda x: x[0], trained.members)
-    )
+    agent = subject.agent_of()(jax.tree.map(lambda x: x[0], subject.members))
     key = jax.random.fold_in(stack.keys(stack.Member(np.uint32(0), {})).evaluate, 0)
     weights = jax.tree.map(lambda x: x[0], trained.policies)
-    seen = (obs[:5] - trained.normaliser.mean) / trained.normaliser.std
+    seen = (obs[:5] - subject.normaliser.mean) / subject.normaliser.std
     np.testing.assert_allclose(policy(obs[:5]), agent.act(weights, seen, key), atol=1e-5)
 
 
 def test_evaluating_again_gives_the_same_result_twice(done, capsys):
     options = {"episodes": 1, "stream": 20, "workers": 2}
     first = evaluation.again(done.run, **options)
-    (file,) = done.run.path.glob("evaluation-000000020-20.json")
+    (file,) = done.run.path.glob("evaluation-000000020-1x20.json")
     episodes = file.read_text()
     file.unlink()
     assert "mean " in capsys.readouterr().out
@@ -298,6 +295,19 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path):
     disk.write_sealed(tmp_path / "manifest.json", {"schema": 7})
     with pytest.raises(InputError, match="schema 7"):
         vinerl.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"episodes": 0}, "--episodes 0: at least 1"),
+        ({"stream": -1}, "--stream -1: at least 1"),
+        ({"stop_at": 9}, "expected 1 to flow_steps, which is 3"),
+    ],
+)
+def test_an_evaluation_that_cannot_be_is_refused(done, options, said):
+    with pytest.raises(InputError, match=said):
+        evaluation.again(done.run, **options)
 
 
 def test_a_damaged_policy_is_refused(done, tmp_path):

@@ -93,10 +93,28 @@ def test_a_comparison_shows_scores_and_only_what_differs(write):
         "success": ["0.750 [0.500, 1.000] at 20", "-"],
         "remarks": [],
         "without noise": ["0.500 [0.000, 1.000] at 20", "-"],
+        "last three evaluations": ["-", "-"],
         "area under the curve": ["0.500 [0.250, 0.750] to 20", "-"],
         "agent.config.alpha": ["10.0", "3.0"],
         "data.sha256": ["aaaaaaaaaaaa..aaaaaaaaaaaa", "bbbbbbbbbbbb..bbbbbbbbbbbb"],
     }
+
+
+def test_settings_of_a_stack_are_not_averaged(write):
+    members = [{"seed": s, "alpha": a, "status": "learning"} for s in (0, 1) for a in (1.0, 10.0)]
+    run = write("a", scores([0.0, 0.5, 1.0, 0.5]), members=members)
+    assert show.score(run) == "alpha 1 0.500 [0.000, 1.000]; alpha 10 0.500 [0.500, 0.500] at 10"
+
+
+def test_one_damaged_run_does_not_hide_the_others(write, tmp_path):
+    write("good", scores([1.0, 1.0]))
+    with (write("torn", scores([0.0, 0.0])).path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 2')
+    (write("bad").path / "manifest.json").write_text("{")
+    said = show.listing(tmp_path)
+    assert re.search(r"good +vine +2 +10 +1.000", said)
+    assert re.search(r"torn +vine +2 +10 +0.000", said), "a line that is being written is no damage"
+    assert "manifest.json: cannot be read" in said
 
 
 def test_an_entry_that_one_run_lacks_is_shown(write):

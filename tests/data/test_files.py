@@ -343,3 +343,23 @@ def test_where_data_are_kept(monkeypatch, tmp_path):
     monkeypatch.setenv("VINERL_DATA", str(tmp_path))
     assert files.folder() == tmp_path
     assert files.folder(Path("~/here")) == Path("~/here").expanduser()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (8, 8)])
+def test_bytes_that_are_no_images_are_refused(shape):
+    with pytest.raises(InputError, match=r"taken for images, \[rows, height, width, channels\]"):
+        load(compact(observations=np.zeros((N, *shape), np.uint8)))
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.int64, np.float16])
+def test_observations_of_other_types_become_float32(kind):
+    data = load(compact(observations=np.arange(3 * N).reshape(N, 3).astype(kind)))
+    assert data.obs.dtype == np.float32
+    assert_equal([data.obs], [np.arange(3 * N, dtype=np.float32).reshape(N, 3)])
+
+
+def test_a_number_too_large_for_float32_is_infinite():
+    rewards = np.zeros(N)
+    rewards[4] = 1e39
+    with pytest.raises(InputError, match=r"rewards is NaN or infinite in 1 of \d+ rows, .* row 4"):
+        load(compact(rewards=rewards))

@@ -176,4 +176,3 @@ def test_what_pictures_need_to_know(maze):
     assert np.shape(facts["maze"]["map"]) == (8, 8)
     assert (facts["maze"]["unit"], facts["maze"]["offset"]) == (4.0, [4.0, 4.0])
     assert facts["maze"]["goal"] == list(maze.unwrapped.cur_goal_xy)
-    assert facts["ogbench"][0] == "1"

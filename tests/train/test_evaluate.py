@@ -12,6 +12,7 @@ from tiny import SPEC, tiny
 from toy_envs import seen_first
 from vinerl.data.normalise import Normaliser
 from vinerl.envs.pool import Pool
+from vinerl.envs.workers import WorkerError
 from vinerl.train import evaluate, offline, stack
 
 LEAF = jax.ShapeDtypeStruct((2,), jnp.float32)
@@ -105,7 +106,7 @@ def test_observations_are_normalised_before_the_policy_sees_them():
     plain, spy = Spy(), Spy()
     mean, std = np.float32([1, 10]), np.float32([2, 100])
     roll(plain, members=1)
-    roll(spy, members=1, normalise=Normaliser(mean, std))
+    roll(spy, members=1, see=Normaliser(mean, std))
     for (raw, *_), (obs, *_) in zip(plain.calls, spy.calls, strict=True):
         np.testing.assert_allclose(obs, (raw - mean) / std, rtol=1e-6)
 
@@ -138,6 +139,31 @@ def test_a_worker_that_is_killed_is_named():
 
         with pytest.raises(RuntimeError, match=r"worker 1 .*toy_envs:Echo.* exit code -9"):
             evaluate.rollouts(act, pool, 1, SEEDS, 1, LEAF)
+
+
+def test_an_episode_that_ends_in_nan_is_a_failure_and_marked():
+    for report in roll(Spy(), "Exploding", members=1)[0]:
+        assert (report.success, len(report.rewards), report.broken) == (0.0, 2, True)
+    assert not any(report.broken for report in roll(Spy(), members=1)[0])
+
+
+def test_a_worker_that_hangs_is_given_up():
+    with Pool("toy_envs:Stuck", 1, 1, patience=0.5) as pool:
+        with pytest.raises(WorkerError, match=r"toy_envs:Stuck.* does not answer for 0.5 s"):
+            evaluate.rollouts(Spy(), pool, 1, SEEDS, 1, LEAF)
+        pool.restart()
+        assert pool.describe() == {"limit": None}, "fresh workers answer"
+
+
+def test_a_teleporter_throws_the_same_dice_in_any_company():
+    """Its exit is drawn from a generator that all environments of a worker share."""
+
+    def paths(lanes, workers):
+        with Pool("toy_envs:Teleporter", lanes, workers) as pool:
+            act = lambda obs, episode, time: np.zeros((*time.shape, 2))
+            return [r.path for r in evaluate.rollouts(act, pool, 1, SEEDS, 1, LEAF)[0]]
+
+    assert paths(1, 1) == paths(4, 1) == paths(4, 2)
 
 
 def test_an_environment_that_cannot_be_imported_is_named():

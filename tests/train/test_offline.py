@@ -187,3 +187,37 @@ def test_bfloat16_trains_on_float32_weights():
     _, precise = BLOCK(exact, DATA, 10)
     apart = relative(seen["critic/loss"], precise["critic/loss"][:1])
     assert 1e-6 < apart < 0.1
+
+
+def altered(**parts):
+    """A maker of the tiny agent with some of its parts replaced."""
+
+    def make(cfg, spec):
+        agent = MAKE(cfg, spec)
+        return agent._replace(**{name: part(agent) for name, part in parts.items()})
+
+    return stack.maker(make, CONFIG, SPEC)
+
+
+def status_of(agent_of):
+    runs = offline.start(agent_of, stack.members(CONFIG, seeds=(0,)))
+    return offline.train_block(agent_of)(runs, DATA, 2)[0].status.tolist()
+
+
+def test_a_metric_of_minus_infinity_is_no_reason_to_freeze():
+    def loss(agent):
+        def told(*args):
+            value, metrics = agent.loss(*args)
+            return value, metrics | {"actor/log_density": -jnp.inf}
+
+        return told
+
+    assert status_of(altered(loss=loss)) == [0]
+
+
+def test_a_policy_may_compute_and_use_names_of_its_own():
+    """Only roles that are networks must keep getting gradient."""
+    double = lambda agent: lambda state: {"twice": jax.tree.map(lambda x: 2 * x, state.params)}
+    assert status_of(altered(policy=double)) == [0]
+    critics = lambda agent: lambda state: {"critic": state.params["critic"]}
+    assert status_of(altered(policy=critics)) == [0]

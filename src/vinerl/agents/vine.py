@@ -26,7 +26,7 @@ class VineConfig(AgentConfig):
     flow_steps: int = 10  # K
     sampler: Literal["vine", "euler"] = "vine"  # how noise becomes an action
     noise: float = 1.0  # scale of the sampler's noise; 0 acts without any
-    stop_at: int | None = None  # act with the estimate after this many steps
+    stop_at: int | None = None  # act with the estimate after this many steps; learning uses all
     regulariser: Literal["endpoint", "estimates", "flow", "teacher"] = "endpoint"  # to the data
     actor_layer_norm: bool = False  # LayerNorm in the velocity field
     batch_size: int = 512  # transitions in a gradient step
@@ -38,8 +38,7 @@ class VineConfig(AgentConfig):
 
 
 def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
-    shape = (cfg.actor_hidden, spec.action_dim, cfg.actor_layer_norm, cfg.dtype)
-    actor, teacher = VelocityField(*shape), VelocityField(*shape)
+    actor = VelocityField(cfg.actor_hidden, spec.action_dim, cfg.actor_layer_norm, cfg.dtype)
     critic = ResidualCritic(
         cfg.critic_hidden, cfg.critic_blocks, cfg.critics, cfg.critic_layout, cfg.dtype
     )
@@ -47,8 +46,8 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
     estimates = samplers.ESTIMATES[cfg.sampler]
     unroll = jax.default_backend() != "cpu" if cfg.unroll is None else cfg.unroll
     trace = partial(samplers.trace, step, times=times, unroll=unroll)
-    options = {"noise": cfg.noise, "stop_at": cfg.stop_at, "unroll": unroll}
-    draw = flow_policy(actor, step, cfg.flow_steps, **options)
+    draw = partial(flow_policy, actor, step, cfg.flow_steps, noise=cfg.noise, unroll=unroll)
+    draw, whole = draw(stop_at=cfg.stop_at), draw()
 
     def noise(batch, key):
         return cfg.noise * jax.random.normal(key, (cfg.flow_steps + 1, *batch.action.shape))
@@ -69,7 +68,7 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
         if cfg.regulariser == "flow":
             return -q
         if cfg.regulariser == "teacher":  # the same noise, so a spread like the data's is free
-            taught = trace(teacher.at(params["teacher"], batch.obs), noises)
+            taught = trace(actor.at(params["teacher"], batch.obs), noises)
             held = jnp.mean((path[-1] - taught[-1]) ** 2, axis=-1)
         elif cfg.regulariser == "estimates":
             held = squared(estimates(path, times), batch).mean(axis=0)
@@ -88,7 +87,7 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
     def loss(params, state, batch, key):
         key_next, key_actor, key_match = jax.random.split(key, 3)
 
-        next_action = act(state.params, batch.next_obs, key_next)
+        next_action = jnp.clip(whole(state.params["actor"], batch.next_obs, key_next), -1, 1)
         next_q = critic.apply(state.targets["critic"], batch.next_obs, next_action).min(axis=0)
         qs = critic.apply(params["critic"], batch.obs, batch.action)
         critic_loss, metrics = td_loss(qs, batch, next_q)
@@ -129,5 +128,5 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
         "critic": (critic, (spec.obs, spec.action)),
     }
     if cfg.regulariser == "teacher":
-        networks["teacher"] = (teacher, (spec.obs, spec.action, TIME))
+        networks["teacher"] = networks["actor"]
     return Agent(cfg, networks, ("critic",), loss, policy, act, diagnose)

@@ -142,6 +142,7 @@ class Evaluate:
     run: tyro.conf.Positional[Path]  # its folder
     episodes: int = 50  # of each member
     noise: float | None = None  # scale of the sampler's noise; the run's own unless given
+    stop_at: int | None = None  # act with the estimate after this many steps of the sampler
     step: int | None = None  # of the checkpoint; the newest unless given
     stream: int = 1  # another number, other starts and noises
     workers: int | None = None  # processes that step environments; one a core
@@ -157,6 +158,7 @@ def evaluate(args: list[str]) -> None:
         run,
         episodes=asked.episodes,
         noise=asked.noise,
+        stop_at=asked.stop_at,
         step=asked.step,
         stream=asked.stream,
         workers=asked.workers,

@@ -2,42 +2,28 @@
 
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench import provenance, runs, tasks
-from vinerl.bench.runs import Run
+from vinerl.bench import jobs, provenance, runs, tasks
+from vinerl.bench.runs import Run, Subject
 from vinerl.bench.stats import bootstrap
-from vinerl.data.normalise import Normaliser
 from vinerl.envs.pool import Pool, Report
 from vinerl.envs.workers import WorkerError
 from vinerl.errors import InputError
-from vinerl.rl.learner import AgentConfig, Make
-from vinerl.train import evaluate, stack
-from vinerl.types import Params, Spec
+from vinerl.rl.learner import AgentConfig
+from vinerl.train import evaluate
+from vinerl.types import Params
 
 LANES = 10  # environments of one member that are stepped together
 
 Reports = list[list[Report]]  # of every member
-
-
-class Subject(NamedTuple):
-    """Who is evaluated, whatever its parameters are at the moment."""
-
-    config: AgentConfig
-    make: Make
-    spec: Spec
-    members: stack.Member
-    normaliser: Normaliser | None
-
-    def acting(self, **fixed):
-        return evaluate.acting(stack.maker(self.make, self.config, self.spec, **fixed))
 
 
 @dataclass
@@ -53,29 +39,33 @@ class Evaluator:
 
     def __post_init__(self):
         self.facts = self.pool.describe()
-        self.loud = self.subject.acting()
-        self.quiet = self.subject.acting(noise=0.0) if has_noise(self.subject.config) else None
+        self.loud = evaluate.acting(self.subject.agent_of())
+        quiet = has_noise(self.subject.config)
+        self.quiet = evaluate.acting(self.subject.agent_of(noise=0.0)) if quiet else None
 
     def reports(self, act, policies: Params, stream: int, episodes: int, cpu=False) -> Reports:
         config, members = self.subject.config, self.subject.members
         if cpu:
-            members, policies = jax.device_put((members, policies), jax.devices("cpu")[0])
+            members, policies = jax.device_put((members, policies), _cpu())
         work = partial(
             evaluate.rollouts,
             partial(act, members, policies, np.int32(stream)),
             self.pool,
             len(members.seed),
             evaluate.start_seeds(stream, episodes),
-            config.horizon if config.chunk else 1,
+            config.act_steps,
             self.subject.spec.obs,
-            self.subject.normaliser,
+            self.subject.see,
         )
         try:
-            return work()
+            reports = work()
         except WorkerError as error:
             print(f"{error}\nevaluating again with fresh workers", flush=True)
             self.pool.restart()
-            return work()
+            reports = work()
+        if broken := sum(r.broken for member in reports for r in member):
+            print(f"{broken} episodes ended in NaN or infinity and count as failures", flush=True)
+        return reports
 
     def start(self, step: int, policies: Params, episodes: int) -> None:
         """Evaluate the policies of `step`; the result is to be collected.
@@ -131,7 +121,7 @@ def beside(subject: Subject, task: tasks.Task, episodes: int, workers: int | Non
     """An evaluator for a run under way."""
     cores = provenance.cores()
     slots = len(subject.members.seed) * min(LANES, episodes)
-    thread = ThreadPoolExecutor(1) if cores > 2 else None
+    thread = ThreadPoolExecutor(1) if cores > 2 and _cpu() else None
     return Evaluator(subject, Pool(task.env, slots, workers or cores), thread)
 
 
@@ -141,31 +131,37 @@ def again(
     episodes: int = 50,
     noise: float | None = None,
     step: int | None = None,
+    stop_at: int | None = None,
     stream: int = 1,
     workers: int | None = None,
 ) -> np.ndarray:
     """Evaluate a finished run: successes [S], printed and written down."""
+    for name, value in {"--episodes": episodes, "--stream": stream}.items():
+        if value < 1:
+            raise InputError(f"{name} {value}: at least 1 is needed")
     task, trained = _task(run), runs.load(run, step)
-    fixed = {} if noise is None else {"noise": noise}
-    if fixed and not has_noise(trained.config):
-        raise InputError(f"--noise {noise}: this agent's config has no noise to scale")
-    subject = Subject(
-        trained.config, trained.make, trained.spec, trained.members, trained.normaliser
-    )
-    slots = len(trained.members.seed) * min(LANES, episodes)
+    subject, config = trained.subject, trained.subject.config
+    fixed = {"noise": noise} if noise is not None else {}
+    fixed |= {"stop_at": stop_at} if stop_at is not None else {}
+    if without := [name for name in fixed if not hasattr(config, name)]:
+        raise InputError(f"--{without[0].replace('_', '-')}: this agent's config has no such field")
+    jobs.check(replace(config, **fixed))
+    slots = len(subject.members.seed) * min(LANES, episodes)
     evaluator = Evaluator(subject, Pool(task.env, slots, workers or provenance.cores()))
     try:
-        act = subject.acting(**fixed)
+        act = evaluate.acting(subject.agent_of(**fixed))
         reports = evaluator.reports(act, trained.policies, stream, episodes)
     finally:
         evaluator.close()
     found = successes(reports)
     for member, success in zip(run.manifest["members"], found, strict=True):
         print(f"{runs.title(member):<24} success {success:.3f}")
-    low, high = bootstrap(found)
-    print(f"mean {found.mean():.3f} [{low:.3f}, {high:.3f}] over {len(found)} members")
-    suffix = "" if noise is None else f"-noise{noise:g}"
-    path = run.path / f"evaluation-{trained.step:09d}-{stream}{suffix}.json"
+    for name, of in runs.groups(run.manifest["members"]).items():
+        low, high = bootstrap(found[of])
+        mean = f"{found[of].mean():.3f} [{low:.3f}, {high:.3f}]"
+        print(" ".join(filter(None, ("mean", name, mean, f"over {len(of)} seeds"))))
+    suffix = "".join(f"-{name}{value:g}" for name, value in fixed.items())
+    path = run.path / f"evaluation-{trained.step:09d}-{episodes}x{stream}{suffix}.json"
     save(path, {"eval/success": reports}, evaluator.facts)
     print(f"every episode is in {path}")
     return found
@@ -205,6 +201,14 @@ def _thin(path: list[list[float]], most: int = 200) -> list[list[float]]:
 
 def has_noise(config: AgentConfig) -> bool:
     return hasattr(config, "noise")
+
+
+def _cpu() -> Any:
+    """The device to act on beside the training; JAX_PLATFORMS may have left it out."""
+    try:
+        return jax.devices("cpu")[0]
+    except RuntimeError:
+        return None
 
 
 def _task(run: Run) -> tasks.Task:

@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass, field, fields, replace
 from importlib.machinery import SourceFileLoader
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -75,7 +76,8 @@ class Job:
     block: int | None
     workers: int | None
     folder: Path  # of datasets
-    out: Path
+    out: Path  # of the run
+    numbered: bool  # another number may be put behind `out` where it is taken
     log: tuple[str, ...]
     stop_on_bad: bool
     deterministic: bool
@@ -94,7 +96,8 @@ def request(agent_name: str, options: dict[str, Any]) -> Request:
     for name in {"data", "dir", "out"} & set(run):
         run[name] = run[name] and Path(run[name])
     for name in {"seeds", "log"} & set(run):
-        run[name] = run[name] and tuple(run[name])
+        single = isinstance(run[name], int | str)
+        run[name] = (run[name],) if single else run[name] and tuple(run[name])
     rest = {name: value for name, value in options.items() if name not in known}
     return Request(agent=agent_name, fields=rest, **run)
 
@@ -178,6 +181,7 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
         workers=None,
         folder=files.folder(None),
         out=path,
+        numbered=False,
         make_episodes=None,
         origin=manifest["from"],
     )
@@ -218,7 +222,7 @@ def resolve(request: Request) -> Job:
         near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.0)
         raise InputError(f"{request.agent} has no field {unknown[0]!r}; nearest: {', '.join(near)}")
     config = replace(default, **(chosen | request.fields))
-    _check(config)
+    check(config)
     origin = {
         f.name: "flag"
         if f.name in request.fields
@@ -237,8 +241,11 @@ def resolve(request: Request) -> Job:
         options["normalise"], origin["normalise"] = "standard", "default for own data"
     for option, least in LEAST.items():
         value = options.get(option, getattr(request, option))
-        if value is not None and value < least:
-            raise InputError(f"--{option.replace('_', '-')} {value}: at least {least} is needed")
+        if value is not None and (not isinstance(value, int) or value < least):
+            flag = f"--{option.replace('_', '-')} {value}"
+            raise InputError(f"{flag}: expected a whole number, {least} or more")
+    if options["normalise"] not in ("none", "standard"):
+        raise InputError(f"--normalise {options['normalise']}: there are none, standard")
     steps, eval_every = options["steps"], options["eval_every"]
     if request.eval_every is None:
         eval_every = min(eval_every, steps)
@@ -273,6 +280,7 @@ def resolve(request: Request) -> Job:
         workers=request.workers,
         folder=files.folder(request.dir),
         out=_out(request, task),
+        numbered=request.out is None,
         log=request.log,
         stop_on_bad=request.stop_on_bad,
         deterministic=request.deterministic,
@@ -281,13 +289,13 @@ def resolve(request: Request) -> Job:
     )
 
 
-def _check(config: AgentConfig) -> None:
+def check(config: AgentConfig) -> None:
     """Values that cannot be, before anything compiles."""
     for name in stack.stackable(config):
         value = getattr(config, name)
-        for x in value if isinstance(value, tuple | list) else (value,):
-            if not isinstance(x, int | float) or x != x:
-                raise InputError(f"--agent.{name} {value}: expected a number")
+        several = value if isinstance(value, tuple | list) else (value,)
+        if not several or not all(isinstance(x, int | float) and x == x for x in several):
+            raise InputError(f"--agent.{name} {value}: expected a number, or several")
     for name, kind in get_type_hints(type(config)).items():
         value, choices = getattr(config, name), get_args(kind)
         if get_origin(kind) is Literal and value not in choices:
@@ -296,6 +304,9 @@ def _check(config: AgentConfig) -> None:
         value = getattr(config, name, 1)
         if not isinstance(value, int) or value < 1:
             raise InputError(f"--agent.{name} {value}: expected a whole number, 1 or more")
+    stop, steps = getattr(config, "stop_at", None), getattr(config, "flow_steps", 1)
+    if stop is not None and not 1 <= stop <= steps:
+        raise InputError(f"--agent.stop-at {stop}: expected 1 to flow_steps, which is {steps}")
 
 
 def _out(request: Request, task: Task | None) -> Path:
@@ -304,6 +315,21 @@ def _out(request: Request, task: Task | None) -> Path:
             raise InputError(f"{request.out} already holds a run; choose another --out")
         return request.out
     data = task.name.removesuffix("-v0").replace("-singletask", "") if task else None
-    stem = f"{request.agent.rpartition(':')[2]}-{data or Path(request.data or '').stem}"
-    numbered = (Path("runs") / (stem + (f"-{n}" if n > 1 else "")) for n in range(1, 10**6))
-    return next(path for path in numbered if not path.exists())
+    return (
+        Path("runs") / f"{request.agent.rpartition(':')[2]}-{data or Path(request.data or '').stem}"
+    )
+
+
+def claim(job: Job) -> Job:
+    """The job with a folder that is its own, from the moment it is made."""
+    if not job.numbered:
+        job.out.mkdir(parents=True, exist_ok=True)
+        return job
+    for number in count(1):
+        out = job.out if number == 1 else job.out.with_name(f"{job.out.name}-{number}")
+        try:
+            out.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return replace(job, out=out)
+    raise AssertionError("there is always another number")

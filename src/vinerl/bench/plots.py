@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 
-from vinerl.bench.runs import Run
+from vinerl.bench.runs import Run, groups, title
 from vinerl.bench.stats import bootstrap
 from vinerl.train import metrics
 
@@ -34,15 +34,6 @@ def draw(run: Run) -> list[Path]:
     with plt.rc_context(STYLE):
         made = [curve(run), paths(run)]
     return [path for path in made if path]
-
-
-def groups(members: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
-    """Members that differ in their seed alone, by what tells the groups apart."""
-    found: dict[str, list[int]] = {}
-    for i, member in enumerate(members):
-        rest = {k: v for k, v in member.items() if k not in ("seed", "status", "frozen_at")}
-        found.setdefault(", ".join(f"{k} {v:g}" for k, v in rest.items()), []).append(i)
-    return found
 
 
 def band(axes, x: np.ndarray, y: np.ndarray, label: str, colour: str) -> None:
@@ -77,8 +68,8 @@ def curve(run: Run) -> Path | None:
     sources = [Source(name, lines, of) for name, of in groups(manifest["members"]).items()]
     seeds = len({m["seed"] for m in manifest["members"]})
     subject = manifest["task"] or Path(manifest["data"]["path"]).name
-    title = f"{manifest['agent']['name']} on {subject}: {seeds} seeds"
-    return _panels(sources, title, run.path / "curve.png")
+    heading = f"{manifest['agent']['name']} on {subject}: {seeds} seeds"
+    return _panels(sources, heading, run.path / "curve.png")
 
 
 def compare(runs: Sequence[Run], path: Path) -> Path | None:
@@ -151,8 +142,9 @@ def paths(run: Run) -> Path | None:
                 axes.set_xlabel("environment steps")
                 axes.set_ylabel("reward")
         rate = np.mean([e["success"] for e in of_member])
-        axes.set_title(f"seed {member['seed']}: {rate:.2f} of {len(of_member)} episodes")
-    figure.suptitle("green: reached the goal; red: did not", x=0.01, ha="left", fontsize=9)
+        axes.set_title(f"{title(member)}: {rate:.2f} of {len(of_member)} episodes")
+    rest = f"; {shown} of {len(episodes)} members" if shown < len(episodes) else ""
+    figure.suptitle(f"green: reached the goal; red: did not{rest}", x=0.01, ha="left", fontsize=9)
     return _save(figure, run.path / "paths.png")
 
 

@@ -20,14 +20,15 @@ class Policy:
 
     def __init__(self, trained: Trained, member: int):
         pick = lambda tree: jax.tree.map(lambda x: x[member], tree)
-        agent = stack.maker(trained.make, trained.config, trained.spec)(pick(trained.members))
-        self.trained, self.params = trained, pick(trained.policies)
-        self.key, self.calls = stack.keys(pick(trained.members)).evaluate, 0
+        self.subject, self.params = trained.subject, pick(trained.policies)
+        chosen = pick(self.subject.members)
+        agent = self.subject.agent_of()(chosen)
+        self.key, self.calls = stack.keys(chosen).evaluate, 0
         self._act = jax.jit(agent.act)
 
     def __call__(self, obs: Any) -> np.ndarray:
         """Every call draws fresh noise; the same calls after loading give the same actions."""
-        spec = self.trained.spec.obs
+        spec = self.subject.spec.obs
         obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, obs)
         shapes = jax.tree.map(lambda x, s: x.shape[x.ndim - len(s.shape) :] == s.shape, obs, spec)
         if not all(jax.tree.leaves(shapes)):
@@ -35,10 +36,11 @@ class Policy:
             raise InputError(f"observation of shape {found}, the policy was trained on {spec}")
         single = jax.tree.leaves(obs)[0].ndim == len(jax.tree.leaves(spec)[0].shape)
         batch = jax.tree.map(lambda x: x[None], obs) if single else obs
-        batch = self.trained.normaliser(batch) if self.trained.normaliser else batch
-        action = self._act(self.params, batch, jax.random.fold_in(self.key, self.calls))
+        action = self._act(
+            self.params, self.subject.see(batch), jax.random.fold_in(self.key, self.calls)
+        )
         self.calls += 1
-        chunk = self.trained.chunk
+        chunk = self.subject.config.act_steps
         shape = (len(action), chunk, -1) if chunk > 1 else action.shape
         action = np.asarray(action).reshape(shape)
         return action[0] if single else action
@@ -47,7 +49,7 @@ class Policy:
 def load(run: Any, member: int = 0, step: int | None = None) -> Policy:
     path = run.path if isinstance(run, Run) else Path(run)
     trained = runs.load(Run(path), step)
-    count = len(trained.members.seed)
+    count = len(trained.subject.members.seed)
     if not 0 <= member < count:
         raise InputError(f"{path} has members 0 to {count - 1}, not {member}")
     return Policy(trained, member)

@@ -28,7 +28,10 @@ class Progress:
             line = f"{self.what} {done}/{self.total}  {_rate(rate)}  {duration(left)} left"
             print(f"{line}  {self.note}".rstrip(), flush=True)
 
-    def close(self) -> None:
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *_) -> None:
         if self.live:
             self.live.stop()
 

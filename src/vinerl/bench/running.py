@@ -15,11 +15,10 @@ import numpy as np
 
 from vinerl import disk
 from vinerl.bench import evaluation, jobs, provenance, runs, saver, tasks, trackers
-from vinerl.bench.evaluation import Subject
 from vinerl.bench.jobs import Job
 from vinerl.bench.owner import Owner
 from vinerl.bench.progress import Progress, duration
-from vinerl.bench.runs import Run
+from vinerl.bench.runs import Run, Subject
 from vinerl.bench.saver import Restored, Saver
 from vinerl.collect import make as collecting
 from vinerl.collect import mazes
@@ -36,7 +35,10 @@ def train(job: Job) -> Run:
     if warning := provenance.unseen_gpu():
         print(warning)
     source, data, normaliser = prepare(job)
+    job = jobs.claim(job)
     with Owner(job.out):
+        if (job.out / "manifest.json").exists():
+            raise InputError(f"{job.out} already holds a run; choose another --out")
         running = _Running(job, data, normaliser, manifest_of(job, source, data))
         return running.run(None)
 
@@ -75,29 +77,37 @@ def prepare(job: Job) -> tuple[tasks.Source, Transitions, Normaliser | None]:
     assert source is not None
     print(f"data: {source.path} ({source.origin})", flush=True)
     data = tasks.load(source, job.task)
-    if len(data.row) < job.config.horizon:
-        raise InputError(f"{source.path}: {len(data.row)} transitions, fewer than the horizon")
+    _check_horizon(job.config.horizon, data, source.path)
     if job.normalise == "none":
         return source, data, None
     normaliser = normalise.fit(data.obs)
     return source, data._replace(obs=normaliser(data.obs)), normaliser
 
 
+def _check_horizon(horizon: int, data: Transitions, path: Path) -> None:
+    """Only windows inside an episode are learned from: there must be some."""
+    lengths = np.diff(np.flatnonzero(np.asarray(data.terminal)), prepend=-1)
+    share = np.maximum(lengths - horizon + 1, 0).sum() / len(data.row)
+    if share == 0:
+        raise InputError(
+            f"{path}: no episode is as long as --agent.horizon {horizon} (the longest has "
+            f"{lengths.max()} transitions), so there is nothing to learn from"
+        )
+    if share < 0.9:
+        print(f"with horizon {horizon} only {share:.0%} of the transitions are learned from")
+
+
 def _make_data(job: Job, task: tasks.Task, episodes: int) -> tasks.Source | None:
     recipe = mazes.pointmaze(task.dataset, episodes)
-    bar = Progress("making data", recipe.episodes + recipe.validation)
-    try:
+    with Progress("making data", recipe.episodes + recipe.validation) as bar:
         folder, processes = tasks.demo_folder(job.folder), job.workers or provenance.cores()
         collecting.make(recipe, folder, processes, lambda done, _: bar.update(done))
-    finally:
-        bar.close()
     return tasks.find(task, job.folder)
 
 
 def spec_of(data: Transitions, config) -> Spec:
     shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
-    chunk = config.horizon if config.chunk else 1
-    return Spec(jax.tree.map(shape, data.obs), data.action.shape[1] * chunk)
+    return Spec(jax.tree.map(shape, data.obs), data.action.shape[1] * config.act_steps)
 
 
 class _Running:
@@ -114,9 +124,9 @@ class _Running:
         self.policies = evaluate.policies(self.agent_of)
         self.data = jax.device_put(data)
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self._save_manifest()
         self.saver = Saver(self.folder, job=_digest(manifest))
-        self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self.evaluator = None
 
     def like(self) -> offline.Stack:
@@ -137,10 +147,10 @@ class _Running:
             self.saver.close()
             if self.evaluator:
                 self.evaluator.close()
-        self.manifest["ended"] = _now()
-        self._save_manifest()
         run = Run(self.folder)
         runs.draw(run)
+        self.manifest["ended"] = _now()  # last, so that whatever is missing is done on resuming
+        self._save_manifest()
         _tell(run)
         return run
 
@@ -152,29 +162,30 @@ class _Running:
         if not length:
             limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every)
             length = loop.choose(block, begin.stack, self.data, limit)
+            if limit < 10 <= job.steps:
+                print(f"steps and intervals share only {limit}: so short a block costs time")
         if (job.steps - begin.step) % length:
             raise InputError(f"--steps {job.steps}: this run goes in blocks of {length}")
         self.manifest["block"] = length
         self._save_manifest()
 
-        bar = Progress("training", job.steps, begin.step)
         plan = {"steps": job.steps, "length": length, "log_every": job.log_every}
         plan |= {"first": begin.step, "window": begin.window}
         saved = begin.step if restored else None
-        for moment in loop.fit(self.agent_of, block, begin.stack, self.data, **plan):
-            if moment.metrics is not None:
-                self._log(moment.step, moment.metrics)
-            self._mark(moment)
-            if moment.step % job.save_every == 0 and moment.step < job.steps:
-                self._collect(wait=True)
-                self._save(moment)
-                saved = moment.step
-                self._evaluate(moment)
-            self._collect(wait=False)
-            bar.update(moment.step, self._note())
-            if asked:
-                break
-        bar.close()
+        with Progress("training", job.steps, begin.step) as bar:
+            for moment in loop.fit(self.agent_of, block, begin.stack, self.data, **plan):
+                if moment.metrics is not None:
+                    self._log(moment.step, moment.metrics)
+                self._mark(moment)
+                if moment.step % job.save_every == 0 and moment.step < job.steps:
+                    self._collect(wait=True)
+                    self._save(moment)
+                    saved = moment.step
+                    self._evaluate(moment)
+                self._collect(wait=False)
+                bar.update(moment.step, self._note())
+                if asked:
+                    break
         self._collect(wait=True)
         if saved != moment.step:  # the log may have grown since; that state goes on without it
             self._save(moment)
@@ -356,7 +367,7 @@ def _tell(run: Run) -> None:
     manifest, lines = run.manifest, run.metrics
     took = datetime.fromisoformat(manifest["ended"]) - datetime.fromisoformat(manifest["started"])
     print(f"\ndone in {duration(took.total_seconds())}")
-    loud = metrics.curve(lines, "eval/success")[1]
+    at, loud = metrics.curve(lines, "eval/success")
     quiet = metrics.curve(lines, "eval/success_noise0")[1]
     for i, member in enumerate(manifest["members"]):
         parts = [f"{runs.title(member):<24}"]
@@ -366,8 +377,11 @@ def _tell(run: Run) -> None:
             parts.append(f"frozen at step {member['frozen_at']}: {member['status']}")
         print("  " + " ".join(parts))
     if len(loud):
-        count = manifest["run"]["final_episodes"]
-        print(f"  mean success {loud[-1].mean():.3f}, {len(loud[-1])} members x {count} episodes")
+        final = manifest["run"]["final_episodes"]
+        count = final or manifest["run"]["eval_episodes"]
+        for name, of in runs.groups(manifest["members"]).items():
+            what = f"mean success {loud[-1][of].mean():.3f} at step {at[-1]}"
+            print(" ".join(filter(None, (" ", name, what))) + f", {len(of)} x {count} episodes")
     pictures = [str(p) for p in sorted(run.path.glob("*.png"))]
     print("\nlook at " + "\n        ".join([*pictures, str(run.path / "manifest.json")]))
     if manifest["task"]:

@@ -7,9 +7,10 @@ final.json       every episode of the evaluation at the end
 curve.png        success and what goes with it; paths.png: where the policies went
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +23,7 @@ from vinerl.errors import InputError
 from vinerl.rl import learner
 from vinerl.rl.learner import AgentConfig, Make
 from vinerl.train import checkpoint, metrics, stack
-from vinerl.types import Params, Spec
+from vinerl.types import Obs, Params, Spec
 
 SCHEMA = 1
 
@@ -62,21 +63,29 @@ class Run:
         return chosen[-1].with_suffix("")
 
 
-@dataclass(frozen=True)
-class Trained:
-    """What acting needs of a run, loaded and verified."""
+class Subject(NamedTuple):
+    """Who acts, whatever its parameters are at the moment."""
 
     config: AgentConfig
     make: Make
     spec: Spec
     members: stack.Member
-    policies: Params  # [S, ...]
     normaliser: Normaliser | None
-    step: int
 
-    @property
-    def chunk(self) -> int:
-        return self.config.horizon if self.config.chunk else 1
+    def agent_of(self, **fixed) -> stack.AgentOf:
+        return stack.maker(self.make, self.config, self.spec, **fixed)
+
+    def see(self, obs: Obs) -> Obs:
+        """Observations as the networks take them."""
+        return self.normaliser(obs) if self.normaliser else obs
+
+
+class Trained(NamedTuple):
+    """What acting needs of a run, loaded and verified."""
+
+    subject: Subject
+    policies: Params  # [S, ...]
+    step: int
 
 
 def load(run: Run, step: int | None = None) -> Trained:
@@ -84,7 +93,7 @@ def load(run: Run, step: int | None = None) -> Trained:
     config, make = jobs.config_of(manifest)
     spec = spec_from(manifest["spec"])
     members = stack.members(config, manifest["run"]["seeds"])
-    agent_of = stack.maker(make, config, spec)
+    agent_of = Subject(config, make, spec, members, None).agent_of()
 
     def policy(member):
         agent = agent_of(member)
@@ -97,8 +106,8 @@ def load(run: Run, step: int | None = None) -> Trained:
         like["normaliser"] = Normaliser(mean, mean)._asdict()
     tree = checkpoint.load(path, like)
     normaliser = Normaliser(**tree["normaliser"]) if "normaliser" in tree else None
-    at = int(checkpoint.card(path)["step"])
-    return Trained(config, make, spec, members, tree["policy"], normaliser, at)
+    subject = Subject(config, make, spec, members, normaliser)
+    return Trained(subject, tree["policy"], int(checkpoint.card(path)["step"]))
 
 
 def draw(run: Run) -> list[Path]:
@@ -136,3 +145,12 @@ def title(member: dict[str, Any]) -> str:
     """A member of a manifest in words."""
     kept = {k: v for k, v in member.items() if k not in ("status", "frozen_at")}
     return ", ".join(f"{k} {v:g}" for k, v in kept.items())
+
+
+def groups(members: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """Members that differ in their seed alone, by what tells the groups apart."""
+    found: dict[str, list[int]] = {}
+    for i, member in enumerate(members):
+        rest = {k: v for k, v in member.items() if k not in ("seed", "status", "frozen_at")}
+        found.setdefault(", ".join(f"{k} {v:g}" for k, v in rest.items()), []).append(i)
+    return found

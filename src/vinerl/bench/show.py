@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vinerl.bench.runs import Run
+from vinerl.bench.runs import Run, groups
 from vinerl.bench.stats import area, bootstrap
 from vinerl.errors import InputError
 from vinerl.train import metrics
@@ -22,11 +22,11 @@ def listing(folder: Path) -> str:
     for path in found:
         run = Run(path.parent)
         try:
-            manifest = run.manifest
+            manifest, lines = run.manifest, run.metrics
         except InputError as error:
             rows.append((str(run.path), "-", "-", "-", "-", str(error)))
             continue
-        last = run.metrics[-1]["step"] if run.metrics else 0
+        last = lines[-1]["step"] if lines else 0
         members = str(len(manifest["members"]))
         rows.append(
             (str(run.path), manifest["agent"]["name"], members, str(last), score(run), remarks(run))
@@ -35,20 +35,30 @@ def listing(folder: Path) -> str:
 
 
 def score(run: Run, name: str = "eval/success") -> str:
-    """Mean and interval over members at the last evaluation, and its step."""
+    """Means and intervals over seeds at the last evaluation, and its step."""
     steps, values = metrics.curve(run.metrics, name)
-    return f"{interval(values[-1])} at {steps[-1]}" if len(steps) else "-"
+    return f"{intervals(run, values[-1])} at {steps[-1]}" if len(steps) else "-"
+
+
+def last_three(run: Run) -> str:
+    """The same for the mean of the last three evaluations."""
+    steps, values = metrics.curve(run.metrics, "eval/success")
+    return intervals(run, values[-3:].mean(axis=0)) if len(steps) > 2 else "-"
 
 
 def area_of(run: Run) -> str:
     """Mean success over the evaluations on the way, from the first to the last."""
     steps, values = metrics.curve(run.metrics, "eval/success")
-    return f"{interval(area(steps, values))} to {steps[-1]}" if len(steps) > 1 else "-"
+    return f"{intervals(run, area(steps, values))} to {steps[-1]}" if len(steps) > 1 else "-"
 
 
-def interval(scores: np.ndarray) -> str:
-    low, high = bootstrap(scores)
-    return f"{np.mean(scores):.3f} [{low:.3f}, {high:.3f}]"
+def intervals(run: Run, scores: np.ndarray) -> str:
+    """Mean and 95% interval over seeds, for each setting of a stack."""
+    parts = []
+    for name, of in groups(run.manifest["members"]).items():
+        low, high = bootstrap(scores[of])
+        parts.append(f"{name} {np.mean(scores[of]):.3f} [{low:.3f}, {high:.3f}]".strip())
+    return "; ".join(parts)
 
 
 def remarks(run: Run) -> str:
@@ -70,6 +80,7 @@ def comparison(runs: Sequence[Run]) -> str:
     names = [run.path.name for run in runs]
     rows = [("", *names), ("success", *map(score, runs)), ("remarks", *map(remarks, runs))]
     rows.append(("without noise", *(score(run, "eval/success_noise0") for run in runs)))
+    rows.append(("last three evaluations", *map(last_three, runs)))
     rows.append(("area under the curve", *map(area_of, runs)))
     flat = [flatten(run.manifest) for run in runs]
     for key in dict.fromkeys(key for entries in flat for key in entries):

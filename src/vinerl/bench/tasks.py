@@ -46,9 +46,17 @@ def find(task: Task, folder: Path) -> Source | None:
     for path in (place / f"{task.dataset}.npz" for place in places):
         if path.is_file():
             card = path.with_suffix(".json")
-            facts = json.loads(card.read_text()) if card.is_file() else {}
+            facts = _card(card) if card.is_file() else {}
             return Source(path, facts.get("origin", "unknown"), facts)
     return None
+
+
+def _card(path: Path) -> dict:
+    try:
+        facts = json.loads(path.read_text())
+    except ValueError as error:
+        raise InputError(f"{path}: cannot be read ({error}); remove it") from error
+    return facts if isinstance(facts, dict) else {}
 
 
 def demo_folder(folder: Path) -> Path:

@@ -46,7 +46,8 @@ def wandb(folder: Path, manifest: dict) -> Track:
         raise _extra("wandb") from error
     mode = os.environ.get("WANDB_MODE", "offline")
     run = wandb.init(project="vinerl", dir=folder, name=folder.name, config=manifest, mode=mode)
-    return lambda step, metrics: run.log(scalars(metrics), step=step)
+    run.define_metric("*", step_metric="step")  # evaluations come in after later steps
+    return lambda step, metrics: run.log({"step": step} | scalars(metrics))
 
 
 TRACKERS = {"tensorboard": tensorboard, "wandb": wandb}

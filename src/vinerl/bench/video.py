@@ -13,7 +13,7 @@ from vinerl.bench import runs, tasks
 from vinerl.bench.runs import Run
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
-from vinerl.train import evaluate, stack
+from vinerl.train import evaluate
 
 FRAMES = 200  # at most; longer episodes are shown faster
 
@@ -40,27 +40,27 @@ def film(run: Run, step: int | None = None, noise: float | None = None) -> list[
     if not manifest["task"]:
         raise InputError(f"{run.path} was trained on a file: there is no environment to film")
     fixed = {} if noise is None else {"noise": noise}
-    act = evaluate.acting(stack.maker(trained.make, trained.config, trained.spec, **fixed))
+    subject = trained.subject
+    act = evaluate.acting(subject.agent_of(**fixed))
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)
     made = []
     for i, member in enumerate(manifest["members"]):
         pick = lambda tree, i=i: jax.tree.map(lambda x: x[i : i + 1], tree)
-        frames = _episode(env, act, pick(trained.members), pick(trained.policies), trained)
+        frames = _episode(env, act, pick(subject.members), pick(trained.policies), subject)
         made.append(_write(run.path / f"episode-{i}-seed{member['seed']}", frames))
     return made
 
 
-def _episode(env: Any, act, member, policy, trained: runs.Trained) -> list[np.ndarray]:
+def _episode(env: Any, act, member, policy, subject: runs.Subject) -> list[np.ndarray]:
     """Frames of one episode, far enough apart for the longest to fit."""
     obs = ogbench.reset(env, evaluate.start_seeds(0, 1)[0])
     stride = max(1, env.spec.max_episode_steps // FRAMES)
     frames, time, count, over = [env.render()], 0, 0, False
     zero = np.zeros((1, 1), np.int32)
     while not over:
-        seen = jax.tree.map(lambda x, s: np.asarray(x, s.dtype)[None, None], obs, trained.spec.obs)
-        seen = trained.normaliser(seen) if trained.normaliser else seen
-        action = np.asarray(act(member, policy, np.int32(0), seen, zero, zero + time))
-        for step in action.reshape(trained.chunk, -1):
+        seen = jax.tree.map(lambda x, s: np.asarray(x, s.dtype)[None, None], obs, subject.spec.obs)
+        action = act(member, policy, np.int32(0), subject.see(seen), zero, zero + time)
+        for step in np.asarray(action).reshape(subject.config.act_steps, -1):
             obs, _, terminated, truncated, _ = env.step(step)
             over, count = terminated or truncated, count + 1
             if over or count % stride == 0:

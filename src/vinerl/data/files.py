@@ -74,7 +74,14 @@ def check(arrays: dict[str, np.ndarray], path: Path) -> None:
             )
         if x.dtype.kind not in "fiub":
             raise InputError(f"{path}: {name} holds {x.dtype}, expected numbers")
-        if x.dtype.kind == "f" and not (good := np.isfinite(x)).all():
+        if x.dtype == np.uint8 and "observations" in name and x.ndim != 4:
+            raise InputError(
+                f"{path}: {name} is uint8 of shape {x.shape}; such a part is taken for images, "
+                "[rows, height, width, channels]. Store anything else as float32."
+            )
+        with np.errstate(over="ignore"):
+            good = np.isfinite(x.astype(np.float32, copy=False)) if x.dtype.kind == "f" else x == x
+        if not good.all():
             bad = np.flatnonzero(~good.reshape(count, -1).all(axis=1))
             raise InputError(
                 f"{path}: {name} is NaN or infinite in {len(bad)} of {count} rows, first in row "
@@ -93,6 +100,11 @@ def check(arrays: dict[str, np.ndarray], path: Path) -> None:
         )
 
 
+def exact(x: np.ndarray) -> np.ndarray:
+    """Images as they are, everything else in float32."""
+    return x if x.dtype == np.uint8 else x.astype(np.float32, copy=False)
+
+
 def to_transitions(arrays: dict[str, np.ndarray], path: Path, sparse: bool = False) -> Transitions:
     """Checked arrays, with rewards, as a dataset. `sparse` makes every reward -1 or 0."""
     if "rewards" not in arrays:
@@ -100,8 +112,8 @@ def to_transitions(arrays: dict[str, np.ndarray], path: Path, sparse: bool = Fal
             f"{path}: no rewards in it. An OGBench file gets them from its task: give --task."
         )
     ends = arrays["terminals"].astype(bool)
-    obs = observations(arrays)
-    following = observations(arrays, "next_observations")
+    obs = jax.tree.map(exact, observations(arrays))
+    following = jax.tree.map(exact, observations(arrays, "next_observations"))
     if jax.tree.leaves(following):
         obs, ends = _interleave(obs, following, ends, path), ends
         used = np.ones(len(ends), bool)

@@ -4,7 +4,6 @@ import difflib
 import re
 import tempfile
 import warnings
-from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,15 @@ _MAZES = {"pointmaze": "medium large giant teleport", "antmaze": "medium large g
 _MAZES |= {"humanoidmaze": "medium large giant"}
 _PLAY = "cube-single cube-double cube-triple cube-quadruple scene puzzle-3x3 puzzle-4x4"
 _PLAY += " puzzle-4x5 puzzle-4x6"
-_KINDS = {"pointmaze": "navigate stitch", "antmaze": "navigate stitch explore"}
-_KINDS |= {"humanoidmaze": "navigate stitch"}
 
 DATASETS = [
     f"{robot}-{size}-{kind}-v0"
     for robot, sizes in _MAZES.items()
     for size in sizes.split()
-    for kind in _KINDS[robot].split()
-] + [f"{name}-{kind}-v0" for name in _PLAY.split() for kind in ("play", "noisy")]
+    for kind in ("navigate", "stitch")
+]
+DATASETS += [f"antmaze-{size}-explore-v0" for size in ("medium", "large", "teleport")]
+DATASETS += [f"{name}-{kind}-v0" for name in _PLAY.split() for kind in ("play", "noisy")]
 
 TASKS = [
     f"{name.removesuffix('-v0')}-singletask-task{i}-v0" for name in DATASETS for i in range(1, 6)
@@ -83,15 +82,8 @@ def label(task: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 def describe(env: Any) -> dict:
     """What pictures and manifests say about an environment, as plain values."""
-    from importlib.metadata import PackageNotFoundError
-
     inner = env.unwrapped
     facts: dict[str, Any] = {"limit": getattr(env.spec, "max_episode_steps", None)}
-    for package in ("mujoco", "ogbench", "gymnasium"):
-        try:
-            facts[package] = version(package)
-        except PackageNotFoundError:
-            facts[package] = getattr(__import__(package), "__version__", "unknown")
     if hasattr(inner, "maze_map"):
         facts["maze"] = {
             "map": inner.maze_map.tolist(),

@@ -32,22 +32,37 @@ class Slot:
         self.env = make(name)
         self.rewards: list[float] = []
         self.path: list[list[float]] = []
+        # A teleporter throws NumPy's global dice, which the other slots of this worker share.
+        self.throws = getattr(self.env.unwrapped, "_teleport_info", None) is not None
+        self.dice = np.random.get_state()
 
     def reset(self, seed: int) -> Any:
         self.rewards, self.path = [], []
-        return ogbench.reset(self.env, seed)
+        obs = ogbench.reset(self.env, seed)
+        self.dice = np.random.get_state()
+        return obs
 
     def step(self, chunk: np.ndarray) -> tuple[Any, dict | None]:
         """Execute a chunk [h, A] open loop; a report once the episode is over."""
+        if not self.throws:
+            return self._step(chunk)
+        np.random.set_state(self.dice)
+        outcome = self._step(chunk)
+        self.dice = np.random.get_state()
+        return outcome
+
+    def _step(self, chunk: np.ndarray) -> tuple[Any, dict | None]:
         obs = None
         for action in chunk:
             obs, reward, terminated, truncated, info = self.env.step(action)
             self.rewards.append(float(reward))
             if "xy" in info:
                 self.path.append([float(x) for x in info["xy"]])
-            if terminated or truncated:
-                success = float(info.get("success", terminated))
-                return obs, {"success": success, "rewards": self.rewards, "path": self.path}
+            broken = not all(np.isfinite(x).all() for x in wire.leaves(obs))
+            if terminated or truncated or broken:
+                success = 0.0 if broken else float(info.get("success", terminated))
+                report = {"success": success, "rewards": self.rewards, "path": self.path}
+                return obs, report | {"broken": broken}
         return obs, None
 
 

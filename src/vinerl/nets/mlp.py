@@ -1,7 +1,8 @@
 """Layers. Kernels are Xavier-uniform; LayerNorm, where there is one, follows the activation.
 
-Weights are float32. `dtype` is what hidden layers compute in; the last layer of a network always
-computes in float32, because values near -200 lose their differences in bfloat16.
+Weights are float32. `dtype` is what hidden layers compute in; the first layer of a network takes
+its inputs, and the last one gives its outputs, in float32: positions of 33.0 and 33.1 are one
+number in bfloat16, and so are values of -200.1 and -200.
 """
 
 from collections.abc import Sequence
@@ -36,7 +37,8 @@ class Hidden(nn.Module):
     def __call__(self, *inputs: Array) -> Array:
         x = jnp.concatenate(inputs, axis=-1)
         for width in self.widths:
-            x = nn.gelu(Dense(width, dtype=self.dtype)(x))
+            exact = jnp.promote_types(x.dtype, self.dtype)
+            x = nn.gelu(Dense(width, dtype=exact)(x).astype(self.dtype))
             x = nn.LayerNorm(dtype=self.dtype)(x) if self.layer_norm else x
         return x
 
@@ -80,7 +82,8 @@ class PreNormMLP(nn.Module):
 
     @nn.compact
     def __call__(self, *inputs: Array) -> Array:
-        x = Dense(self.hidden[0], dtype=self.dtype)(jnp.concatenate(inputs, axis=-1))
+        x = Dense(self.hidden[0], dtype=jnp.float32)(jnp.concatenate(inputs, axis=-1))
+        x = x.astype(self.dtype)
         for width in self.hidden:
             branch = Hidden((width,), dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
             x = x + Dense(x.shape[-1], dtype=self.dtype)(branch)

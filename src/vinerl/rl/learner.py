@@ -39,6 +39,11 @@ class AgentConfig:
     def dtype(self) -> Any:
         return jnp.dtype(self.precision)
 
+    @property
+    def act_steps(self) -> int:
+        """Environment steps that one action stands for."""
+        return self.horizon if self.chunk else 1
+
 
 class State(NamedTuple):
     """Everything that changes during training; parameters are by role."""
@@ -56,7 +61,8 @@ class Agent(NamedTuple):
     targets:  roles that keep a slow copy in `State.targets`
     loss:     (params, state, batch, key) -> (scalar, metrics); differentiated in `params`
               alone, so `state.params` are the same values held constant
-    policy:   state -> the parameters that acting needs, by role
+    policy:   state -> the parameters that acting needs, by role; a role that is also one of
+              `networks` and no critic makes actions, and must keep getting gradient
     act:      (policy, obs [B, ...], key) -> action [B, A] in [-1, 1]
     diagnose: (state, batch, key) -> metrics that cost too much for every step
     """

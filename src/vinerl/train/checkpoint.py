@@ -22,7 +22,7 @@ SCHEMA = 1
 def save(path: Path, tree: Params, **facts: Any) -> None:
     """`tree` as path.safetensors and `facts` (plain values) with the hash as path.json."""
     named, _ = jax.tree_util.tree_flatten_with_path(jax.device_get(tree))
-    data = safetensors.numpy.save({_name(p): np.ascontiguousarray(x) for p, x in named})
+    data = safetensors.numpy.save({_name(p): np.asarray(x, order="C") for p, x in named})
     card = {"schema": SCHEMA, "sha256": hashlib.sha256(data).hexdigest()} | facts
     disk.write(path.with_suffix(".safetensors"), data)
     disk.write_sealed(path.with_suffix(".json"), card)

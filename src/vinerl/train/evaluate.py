@@ -1,7 +1,8 @@
 """Rollouts of policies in real environments, all members of a stack in one call.
 
-An episode is named by its member's seed and its number: they alone fix the start and every noise,
-so it is the same episode on any number of workers and in any company.
+An episode is named by its evaluation and its number, which fix its start (the same for all members,
+so that they can be compared), and by its member's seed, which with these fixes every noise. So it
+is the same episode on any number of workers and in any company.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,7 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from vinerl.data.normalise import Normaliser
 from vinerl.envs.pool import Pool, Report
 from vinerl.train.offline import Stack
 from vinerl.train.stack import AgentOf, Member, keys
@@ -58,11 +58,12 @@ def rollouts(
     seeds: Sequence[int],
     horizon: int,
     tree: Any,
-    normalise: Normaliser | None = None,
+    see: Callable[[Obs], Obs] = lambda obs: obs,
 ) -> list[list[Report]]:
     """One episode from every seed for each member; `tree` is the structure of an observation.
 
     horizon  steps in an action chunk, executed open loop before the policy is asked again
+    see      from observations of the environment to those of the policy
     """
     lanes = pool.slots // members  # environments of one member; an episode stays in its lane
     queues = [list(range(len(seeds))) for _ in range(members)]
@@ -90,7 +91,7 @@ def rollouts(
             _put(obs, idle, first)
 
         seen = jax.tree.unflatten(structure, obs)
-        actions = np.asarray(act(normalise(seen) if normalise else seen, episode, time))
+        actions = np.asarray(act(see(seen), episode, time))
         chunks = actions.reshape(members * lanes, horizon, -1)
         going = np.flatnonzero(busy.ravel()).tolist()
         after, over = pool.step(going, chunks[going])

@@ -30,9 +30,13 @@ def strict(value: Any) -> Any:
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """One object a step, in order of steps; lines of the same step are joined."""
+    """One object a step, in order of steps; lines of the same step are joined.
+
+    A last line without its end is one that is just being written, or was when the run was killed.
+    """
     steps: dict[int, dict[str, Any]] = {}
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    whole = path.read_text().split("\n")[:-1]
+    for number, line in enumerate(whole, start=1):
         try:
             found = json.loads(line)
             steps.setdefault(found["step"], {}).update(found)

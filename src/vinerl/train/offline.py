@@ -95,8 +95,10 @@ def train_block(agent_of: AgentOf) -> Block:
 
 def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics) -> Stack:
     """One member after a block: the new state or, once it has gone bad, the last good one."""
-    finite = jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves((state, seen))]).all()
-    still = jnp.stack([seen[f"grad_norm/{role}_max"] == 0 for role in acting_roles(agent)]).any()
+    telling = [m for n, m in seen.items() if n.startswith("grad_norm/") or n.endswith("/loss")]
+    finite = jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves((state, telling))]).all()
+    norms = [seen[f"grad_norm/{role}_max"] for role in acting_roles(agent)]
+    still = jnp.stack([jnp.zeros((), bool), *(norm == 0 for norm in norms)]).any()
     now = jnp.where(finite, jnp.where(still, 2, 0), 1)
     status = jnp.where(stack.status == 0, now, stack.status)
     state = jax.tree.map(lambda new, old: jnp.where(status == 0, new, old), state, stack.state)
@@ -105,8 +107,8 @@ def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics) -> Stack:
 
 def acting_roles(agent: Agent) -> Iterable[str]:
     """The networks that make actions: what `policy` returns, critics apart."""
-    state = jax.eval_shape(lambda key: learner.init(agent, key), jax.random.key(0))
-    return [role for role in agent.policy(state) if role != "critic"]
+    policy = jax.eval_shape(lambda key: agent.policy(learner.init(agent, key)), jax.random.key(0))
+    return [role for role in policy if role in agent.networks and role != "critic"]
 
 
 def diagnose(agent_of: AgentOf) -> Callable[[Stack, Transitions], Metrics]:
