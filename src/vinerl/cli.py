@@ -1,5 +1,6 @@
 """The command line. Only the command that is called is imported, so --help is quick."""
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -41,6 +42,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except BrokenPipeError:  # whoever read our output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(141) from None
     except OSError as error:
         if error.filename is None:
             raise

@@ -18,6 +18,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d"]
+GRID: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -90,7 +91,7 @@ def _panels(sources: Sequence[Source], title: str, path: Path) -> Path | None:
     if not panels:
         return None
     height = (len(panels) + 1) // 2
-    figure, grid = plt.subplots(height, 2, figsize=(9, 2.5 * height), squeeze=False)
+    figure, grid = plt.subplots(height, 2, figsize=(9, 2.5 * height), **GRID)
     for axes, (name, heading, scale) in zip(grid.flat, panels, strict=False):
         for i, source in enumerate(sources):
             x, y = metrics.curve(source.lines, name)
@@ -127,7 +128,7 @@ def paths(run: Run) -> Path | None:
     final, members = json.loads(file.read_text()), run.manifest["members"]
     episodes, maze = final["episodes"]["eval/success"], final["environment"].get("maze")
     shown = min(len(episodes), 4)
-    figure, grid = plt.subplots(1, shown, figsize=(3.4 * shown, 3.6), squeeze=False)
+    figure, grid = plt.subplots(1, shown, figsize=(3.4 * shown, 4), **GRID)
     for axes, member, of_member in zip(grid.flat, members, episodes, strict=False):
         if maze:
             _walls(axes, maze)
@@ -141,10 +142,10 @@ def paths(run: Run) -> Path | None:
                 axes.plot(e["rewards"], color=colour, lw=0.9, alpha=0.7)
                 axes.set_xlabel("environment steps")
                 axes.set_ylabel("reward")
-        rate = np.mean([e["success"] for e in of_member])
-        axes.set_title(f"{title(member)}: {rate:.2f} of {len(of_member)} episodes")
+        reached = sum(e["success"] for e in of_member)
+        axes.set_title(f"{title(member)}: {reached:g} of {len(of_member)} episodes")
     rest = f"; {shown} of {len(episodes)} members" if shown < len(episodes) else ""
-    figure.suptitle(f"green: reached the goal; red: did not{rest}", x=0.01, ha="left", fontsize=9)
+    figure.supxlabel(f"green: reached the goal; red: did not{rest}", fontsize=9)
     return _save(figure, run.path / "paths.png")
 
 
@@ -158,13 +159,10 @@ def _walls(axes, maze: dict[str, Any]) -> None:
     axes.add_patch(goal)
     axes.invert_yaxis()
     axes.set_aspect("equal")
-    axes.grid(False)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set_axis_off()
 
 
 def _save(figure, path: Path) -> Path:
-    figure.tight_layout()
     figure.savefig(path)
     plt.close(figure)
     return path
