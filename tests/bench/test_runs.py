@@ -286,6 +286,17 @@ def test_a_comparison_says_what_differs(done, tmp_path):
     assert not any(row[0].startswith("versions") for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("steps", "said"), [(10, "this run has 20; it can only grow"), (23, "goes in blocks of 5")]
+)
+def test_a_run_is_not_resumed_to_a_length_it_cannot_have(done, steps, said):
+    before = (done.run.path / "manifest.json").read_bytes()
+    with pytest.raises(InputError, match=said):
+        running.resume(done.run.path, steps)
+    assert (done.run.path / "manifest.json").read_bytes() == before
+    assert not (done.run.path / "lock.json").exists()
+
+
 def test_a_folder_without_a_run_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match=r"holds no run: there is no manifest\.json"):
         vinerl.load(tmp_path)

@@ -168,6 +168,8 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
         deterministic()
     if steps is not None and steps < kept["steps"]:
         raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
+    if steps is not None and steps % (manifest["block"] or 1):
+        raise InputError(f"--steps {steps}: this run goes in blocks of {manifest['block']}")
     config, make = config_of(manifest)
     kept["steps"] = steps or kept["steps"]
     return Job(

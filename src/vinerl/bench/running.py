@@ -164,8 +164,6 @@ class _Running:
             length = loop.choose(block, begin.stack, self.data, limit)
             if limit < 10 <= job.steps:
                 print(f"steps and intervals share only {limit}: so short a block costs time")
-        if (job.steps - begin.step) % length:
-            raise InputError(f"--steps {job.steps}: this run goes in blocks of {length}")
         self.manifest["block"] = length
         self._save_manifest()
 
