@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from vinerl import __version__
-from vinerl.errors import InputError
+from vinerl.errors import InputError, WorkerError
 
 COMMANDS = {
     "train": "train an agent offline; without arguments: VINE learns a maze on this machine",
@@ -42,6 +42,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except WorkerError as error:
+        print(f"vinerl: {error}\nvinerl resume RUN goes on from there", file=sys.stderr)
+        raise SystemExit(1) from None
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(141) from None

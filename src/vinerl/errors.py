@@ -3,3 +3,7 @@
 
 class InputError(ValueError):
     """Something the user can put right; the message says what and how."""
+
+
+class WorkerError(RuntimeError):
+    """A worker process failed, has gone, or did not answer in time."""

@@ -122,7 +122,7 @@ def test_stopping_on_a_bad_member_keeps_what_there_is(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         train(tmp_path, "--agent.alpha", "1,1e30", "--stop-on-bad", "--block", "1")
     assert stop.value.code == 2
-    assert "--stop-on-bad: member 1" in capsys.readouterr().err
+    assert "--stop-on-bad: seed 0, alpha 1e+30 is not finite" in capsys.readouterr().err
     run = Run(tmp_path / "run")
     assert run.manifest["members"][1]["status"] == "not finite"
     assert run.manifest["ended"] is None

@@ -69,3 +69,17 @@ def test_the_owner_shows_signs_of_life(tmp_path, monkeypatch):
                 break
             mine.stop.wait(0.01)
         assert (tmp_path / "lock.json").stat().st_mtime > 0
+
+
+def test_of_two_who_take_over_at_once_only_one_succeeds(tmp_path):
+    """The second has read the stale lock before the first replaced it."""
+    lock(tmp_path, 1, host="another-host", age=owner.STALE + 1)
+    late = Owner(tmp_path)
+    stale = late._read()
+    with Owner(tmp_path):
+        mine = (tmp_path / "lock.json").read_text()
+        late.mine, answers = "late", iter([stale, mine])
+        late._read, late._touched = lambda: next(answers), lambda: 0.0
+        with pytest.raises(InputError, match="taken by another process just now"):
+            late._take_over()
+        assert (tmp_path / "lock.json").read_text() == mine

@@ -3,6 +3,7 @@
 import inspect
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,6 +15,7 @@ import pytest
 import vinerl
 from tiny import SIZES
 from vinerl import disk
+from vinerl.agents.vine import VineConfig
 from vinerl.bench import commands, evaluation, jobs, provenance, running, runs, show, tasks, tuned
 from vinerl.bench.runs import Run
 from vinerl.bench.saver import Saver
@@ -295,6 +297,15 @@ def test_a_run_is_not_resumed_to_a_length_it_cannot_have(done, steps, said):
         running.resume(done.run.path, steps)
     assert (done.run.path / "manifest.json").read_bytes() == before
     assert not (done.run.path / "lock.json").exists()
+
+
+def test_infinity_can_be_one_value_of_a_stack():
+    config = replace(VineConfig(), max_grad_norm=(1.0, float("inf")))
+    members = stack.members(config, seeds=(0,))
+    assert [runs.title(runs.member_of(members, i)) for i in range(2)] == [
+        "seed 0, max_grad_norm 1",
+        "seed 0, max_grad_norm inf",
+    ]
 
 
 def test_a_folder_without_a_run_is_an_input_error(tmp_path):

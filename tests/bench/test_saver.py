@@ -104,3 +104,12 @@ def test_half_written_files_of_a_killed_run_are_cleared_away(folder):
     (folder / "checkpoints/state-000000020.safetensors.part").write_bytes(b"half")
     assert restore(folder).step == 10
     assert not list(folder.rglob("*.part"))
+
+
+def test_states_that_were_passed_over_do_not_push_out_good_ones(folder):
+    save(folder, 100, 200)
+    for card in saver.states(folder):
+        card.with_suffix(".safetensors").write_bytes(b"damaged")
+    save(folder, 10, 20, 30)
+    assert [card.stem for card in saver.states(folder)] == ["state-000000020", "state-000000030"]
+    assert restore(folder).step == 30

@@ -12,7 +12,7 @@ from tiny import SPEC, tiny
 from toy_envs import seen_first
 from vinerl.data.normalise import Normaliser
 from vinerl.envs.pool import Pool
-from vinerl.envs.workers import WorkerError
+from vinerl.errors import WorkerError
 from vinerl.train import evaluate, offline, stack
 
 LEAF = jax.ShapeDtypeStruct((2,), jnp.float32)

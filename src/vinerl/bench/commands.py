@@ -166,7 +166,7 @@ def evaluate(args: list[str]) -> None:
     if asked.video:
         from vinerl.bench import video
 
-        for path in video.film(run, asked.step, asked.noise):
+        for path in video.film(run, asked.step, asked.noise, asked.stop_at, asked.stream):
             print(path)
 
 

@@ -15,8 +15,7 @@ from vinerl.bench import jobs, provenance, runs, tasks
 from vinerl.bench.runs import Run, Subject
 from vinerl.bench.stats import bootstrap
 from vinerl.envs.pool import Pool, Report
-from vinerl.envs.workers import WorkerError
-from vinerl.errors import InputError
+from vinerl.errors import InputError, WorkerError
 from vinerl.rl.learner import AgentConfig
 from vinerl.train import evaluate
 from vinerl.types import Params
@@ -38,7 +37,11 @@ class Evaluator:
     facts: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self):
-        self.facts = self.pool.describe()
+        try:
+            self.facts = self.pool.describe()
+        except WorkerError:
+            self.pool.close()
+            raise
         self.loud = evaluate.acting(self.subject.agent_of())
         quiet = has_noise(self.subject.config)
         self.quiet = evaluate.acting(self.subject.agent_of(noise=0.0)) if quiet else None
@@ -112,9 +115,10 @@ class Evaluator:
         return found
 
     def close(self) -> None:
+        """An evaluation that is still running is given up."""
+        self.pool.close()
         if self.thread:
             self.thread.shutdown()
-        self.pool.close()
 
 
 def beside(subject: Subject, task: tasks.Task, episodes: int, workers: int | None) -> Evaluator:

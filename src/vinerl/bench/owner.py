@@ -6,6 +6,7 @@ import platform
 import sys
 import threading
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -59,20 +60,24 @@ class Owner:
                 f"(last sign of life {age:.0f} s ago). Wait for it, stop it, or use another folder."
             )
         aside = self.path.with_name(f"lock.{os.getpid()}.stale")
-        try:
+        taken = InputError(f"{self.path.parent} was taken by another process just now")
+        with suppress(FileNotFoundError):
             os.replace(self.path, aside)
-        except FileNotFoundError:
-            pass
-        else:
+            if (moved := aside.read_text()) != found:  # another was quicker: give it back
+                with suppress(FileExistsError), self.path.open("x") as file:
+                    file.write(moved)
+                aside.unlink()
+                raise taken
             aside.unlink()
         if not self._create():
-            raise InputError(f"{self.path.parent} was taken by another process just now")
+            raise taken
         print(f"took over {self.path.parent} from {whose}, which has gone", flush=True)
 
     def _beat(self) -> None:
         while not self.stop.wait(BEAT):
-            if self.path.exists():
-                os.utime(self.path)
+            with suppress(OSError):
+                if self._read() == self.mine:
+                    os.utime(self.path)
 
     def _read(self) -> str:
         try:

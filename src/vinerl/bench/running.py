@@ -4,7 +4,7 @@ import hashlib
 import json
 import signal
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
@@ -46,7 +46,7 @@ def train(job: Job) -> Run:
 def resume(path: Path, steps: int | None = None) -> Run:
     """Go on with a run from its last good checkpoint, perhaps to more steps."""
     run = Run(path)
-    with Owner(path) if (path / "manifest.json").is_file() else _nothing():
+    with Owner(path) if (path / "manifest.json").is_file() else nullcontext():
         manifest = run.manifest
         job = jobs.again(manifest, path, steps)
         if manifest["ended"] and job.steps == manifest["run"]["steps"]:
@@ -58,10 +58,15 @@ def resume(path: Path, steps: int | None = None) -> Run:
                 f"{source.path} is not the file this run began with (sha256 {found[:12]}.., the "
                 f"manifest has {expected[:12]}..): put that one back"
             )
+        like = jax.eval_shape(lambda: start_of(job, data))
+        restored = saver.restore(run, like, job=_digest(manifest))
+        if restored is None and (manifest["ended"] or saver.states(path)):
+            raise InputError(
+                f"{path} has no checkpoint to go on from; its log and policies stay as they are"
+            )
         manifest["run"]["steps"], manifest["ended"] = job.steps, None
         manifest["resumed"].append(_again(manifest))
-        running = _Running(job, data, normaliser, manifest)
-        return running.run(saver.restore(run, running.like(), job=_digest(manifest)))
+        return _Running(job, data, normaliser, manifest).run(restored)
 
 
 def prepare(job: Job) -> tuple[tasks.Source, Transitions, Normaliser | None]:
@@ -110,6 +115,12 @@ def spec_of(data: Transitions, config) -> Spec:
     return Spec(jax.tree.map(shape, data.obs), data.action.shape[1] * config.act_steps)
 
 
+def start_of(job: Job, data: Transitions) -> offline.Stack:
+    """All members before their first step."""
+    agent_of = stack.maker(job.make, job.config, spec_of(data, job.config))
+    return offline.start(agent_of, stack.members(job.config, job.seeds))
+
+
 class _Running:
     """A job under way."""
 
@@ -128,10 +139,6 @@ class _Running:
         self._save_manifest()
         self.saver = Saver(self.folder, job=_digest(manifest))
         self.evaluator = None
-
-    def like(self) -> offline.Stack:
-        """The shapes of a state, to restore one by."""
-        return jax.eval_shape(lambda: offline.start(self.agent_of, self.members))
 
     def run(self, restored: Restored | None) -> Run:
         job = self.job
@@ -184,34 +191,46 @@ class _Running:
                 bar.update(moment.step, self._note())
                 if asked:
                     break
-        self._collect(wait=True)
-        if saved != moment.step:  # the log may have grown since; that state goes on without it
+        if saved != moment.step:
+            if asked:  # whoever asked may not wait for an evaluation
+                self._save(moment)
+            self._collect(wait=True)
             self._save(moment)
+        self._collect(wait=True)
         self.saver.wait()
-        if asked:
-            self._leave(moment, asked[0])
         if self.saver.failed:
             raise InputError(
                 f"the last checkpoint of {self.folder} is not saved; make room, then "
                 f"vinerl resume {self.folder}"
             )
+        if asked:
+            self._leave(moment, asked[0])
         return moment
 
     def _begin(self, restored: Restored | None) -> loop.Moment:
         """From the start, or from a checkpoint: the log as it was, its evaluation run again."""
         log = self.folder / "metrics.jsonl"
         if restored is None:
+            if log.exists():
+                print("no checkpoint yet: from the beginning", flush=True)
             saver.cut_back(log, 0)
             self._forget(0)
             return loop.Moment(0, offline.start(self.agent_of, self.members), None, [])
         print(f"going on from step {restored.step}", flush=True)
         saver.cut_back(log, restored.metrics_bytes)
         self._forget(restored.step)
-        moment = loop.Moment(restored.step, restored.stack, None, restored.window)
-        if restored.step < self.job.steps:
-            self._evaluate(moment)
+        self._evaluate_again(restored.step)
+        return loop.Moment(restored.step, restored.stack, None, restored.window)
+
+    def _evaluate_again(self, step: int) -> None:
+        """The last evaluation before `step`, from its saved policy, where its line is missing."""
+        due = step - step % self.job.eval_every if self.job.eval_every else 0
+        lines = Run(self.folder).metrics
+        done = any(line["step"] == due and "eval/success" in line for line in lines)
+        if self.evaluator and 0 < due < self.job.steps and not done:
+            policies = runs.load(Run(self.folder), due).policies
+            self.evaluator.start(due, policies, self.job.eval_episodes)
             self._collect(wait=False)
-        return moment
 
     def _forget(self, step: int) -> None:
         """Marks of members that were frozen after the state we go on from."""
@@ -266,9 +285,11 @@ class _Running:
                 member |= {"status": offline.STATUS[status], "frozen_at": at}
                 print(f"member {i} ({name}) is frozen at step {at}: {member['status']}", flush=True)
                 self._save_manifest()
-                if self.job.stop_on_bad:
-                    self._save(moment)
-                    raise InputError(f"--stop-on-bad: member {i} ({name}) is {member['status']}")
+        bad = [m for m in self.manifest["members"] if m["status"] != "learning"]
+        if bad and self.job.stop_on_bad:
+            self._collect(wait=True)
+            self._save(moment)
+            raise InputError(f"--stop-on-bad: {runs.title(bad[0])} is {bad[0]['status']}")
 
     def _note(self) -> str:
         latest = self.evaluator.latest if self.evaluator else None
@@ -300,7 +321,7 @@ def manifest_of(job: Job, source: tasks.Source, data: Transitions) -> dict[str, 
             "rewarded": int((data.reward == data.reward.max()).sum()),
             "card": source.facts,
         },
-        "block": None,
+        "block": job.block,
         "exact": provenance.exactness(),
         **_made_with(),
         "started": _now(),
@@ -353,11 +374,6 @@ def _signals():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _nothing():
-    yield
 
 
 def _tell(run: Run) -> None:

@@ -2,7 +2,7 @@
 
 manifest.json    what was run, with what, on which data, and how it ended
 metrics.jsonl    what was seen, one object a line
-checkpoints/     the last two states; the policies of every evaluation
+checkpoints/     the last two states; the policies of every save
 final.json       every episode of the evaluation at the end
 curve.png        success and what goes with it; paths.png: where the policies went
 """
@@ -138,19 +138,23 @@ def spec_from(saved: dict[str, Any]) -> Spec:
 def member_of(members: stack.Member, i: int) -> dict[str, Any]:
     """Its seed, and the values of the fields that differ within the stack."""
     varying = {n: v for n, v in members.floats.items() if len(np.unique(np.asarray(v))) > 1}
-    return {"seed": int(members.seed[i])} | {n: float(v[i]) for n, v in varying.items()}
+    values = {n: jobs.freeze(float(v[i])) for n, v in varying.items()}
+    return {"seed": int(members.seed[i])} | values
 
 
 def title(member: dict[str, Any]) -> str:
     """A member of a manifest in words."""
     kept = {k: v for k, v in member.items() if k not in ("status", "frozen_at")}
-    return ", ".join(f"{k} {v:g}" for k, v in kept.items())
+    return ", ".join(f"{k} {_short(v)}" for k, v in kept.items())
+
+
+def _short(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def groups(members: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
     """Members that differ in their seed alone, by what tells the groups apart."""
     found: dict[str, list[int]] = {}
     for i, member in enumerate(members):
-        rest = {k: v for k, v in member.items() if k not in ("seed", "status", "frozen_at")}
-        found.setdefault(", ".join(f"{k} {v:g}" for k, v in rest.items()), []).append(i)
+        found.setdefault(title({k: v for k, v in member.items() if k != "seed"}), []).append(i)
     return found

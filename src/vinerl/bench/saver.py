@@ -79,13 +79,21 @@ class Saver:
         ]  # JSON has no inf, no NaN
         seen = [{n: exact(x) for n, x in block.items()} for block in window]
         if log.exists():
-            with log.open("rb") as file:  # a checkpoint counts on these lines
+            with log.open("r+b") as file:  # a checkpoint counts on these lines
                 os.fsync(file.fileno())
         checkpoint.save(folder / stem("policy", step), policies, step=step)
         checkpoint.save(folder / stem("state", step), stack, step=step, window=seen, **facts)
-        for old in sorted(folder.glob("state-*.json"))[:-KEEP]:
+        newest = stem("state", step)
+        later = [card for card in states(self.folder) if card.stem > newest]  # were no good
+        earlier = [card for card in states(self.folder) if card.stem <= newest]
+        for old in later + earlier[:-KEEP]:
+            old.with_suffix(".safetensors").unlink(missing_ok=True)
             old.unlink()
-            old.with_suffix(".safetensors").unlink()
+
+
+def states(folder: Path) -> list[Path]:
+    """The cards of all states of a run, oldest first."""
+    return sorted((folder / "checkpoints").glob("state-*.json"))
 
 
 def restore(run: Run, like: Stack, **facts: Any) -> Restored | None:
@@ -93,7 +101,7 @@ def restore(run: Run, like: Stack, **facts: Any) -> Restored | None:
     folder = run.path / "checkpoints"
     for part in folder.glob("*.part"):
         part.unlink()
-    for card in sorted(folder.glob("state-*.json"), reverse=True):
+    for card in reversed(states(run.path)):
         path = card.with_suffix("")
         try:
             saved = checkpoint.card(path)

@@ -33,33 +33,39 @@ def try_frame() -> str:
     return f"a frame of {width} x {height}"
 
 
-def film(run: Run, step: int | None = None, noise: float | None = None) -> list[Path]:
+def film(
+    run: Run,
+    step: int | None = None,
+    noise: float | None = None,
+    stop_at: int | None = None,
+    stream: int = 1,
+) -> list[Path]:
     """The first episode of every member, one file each."""
     headless()
     manifest, trained = run.manifest, runs.load(run, step)
     if not manifest["task"]:
         raise InputError(f"{run.path} was trained on a file: there is no environment to film")
-    fixed = {} if noise is None else {"noise": noise}
+    fixed = {k: v for k, v in {"noise": noise, "stop_at": stop_at}.items() if v is not None}
     subject = trained.subject
     act = evaluate.acting(subject.agent_of(**fixed))
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)
     made = []
     for i, member in enumerate(manifest["members"]):
         pick = lambda tree, i=i: jax.tree.map(lambda x: x[i : i + 1], tree)
-        frames = _episode(env, act, pick(subject.members), pick(trained.policies), subject)
+        frames = _episode(env, act, pick(subject.members), pick(trained.policies), subject, stream)
         made.append(_write(run.path / f"episode-{i}-seed{member['seed']}", frames))
     return made
 
 
-def _episode(env: Any, act, member, policy, subject: runs.Subject) -> list[np.ndarray]:
+def _episode(env: Any, act, member, policy, subject: runs.Subject, stream: int) -> list[np.ndarray]:
     """Frames of one episode, far enough apart for the longest to fit."""
-    obs = ogbench.reset(env, evaluate.start_seeds(0, 1)[0])
+    obs = ogbench.reset(env, evaluate.start_seeds(stream, 1)[0])
     stride = max(1, env.spec.max_episode_steps // FRAMES)
     frames, time, count, over = [env.render()], 0, 0, False
     zero = np.zeros((1, 1), np.int32)
     while not over:
         seen = jax.tree.map(lambda x, s: np.asarray(x, s.dtype)[None, None], obs, subject.spec.obs)
-        action = act(member, policy, np.int32(0), subject.see(seen), zero, zero + time)
+        action = act(member, policy, np.int32(stream), subject.see(seen), zero, zero + time)
         for step in np.asarray(action).reshape(subject.config.act_steps, -1):
             obs, _, terminated, truncated, _ = env.step(step)
             over, count = terminated or truncated, count + 1

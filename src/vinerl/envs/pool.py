@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vinerl.envs.workers import Workers
+from vinerl.errors import WorkerError
 
 
 class Report(NamedTuple):
@@ -25,10 +26,12 @@ class Pool:
         self.name, self.slots = name, slots
         count = max(1, min(workers, slots))
         start = partial(Workers, "vinerl.envs.worker", name, count=count, patience=patience)
-        self.start, self.workers = start, start()
+        self.start, self.workers, self.closed = start, start(), False
 
     def restart(self) -> None:
         """Fresh workers, after one of them has failed."""
+        if self.closed:
+            raise WorkerError("the pool is closed")
         self.workers.close()
         self.workers = self.start()
 
@@ -60,6 +63,7 @@ class Pool:
         return _gather({w: arrays for w, (_, arrays) in replies.items()}, shares), over
 
     def close(self) -> None:
+        self.closed = True
         self.workers.close()
 
     def __enter__(self) -> "Pool":

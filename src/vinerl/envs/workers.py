@@ -16,14 +16,11 @@ from subprocess import PIPE
 import numpy as np
 
 from vinerl.envs import wire
+from vinerl.errors import WorkerError
 
 SOURCE = Path(__file__).resolve().parents[2]  # so that workers find the package uninstalled, too
 
 Answer = Callable[[dict, list[np.ndarray]], tuple[dict, Sequence[np.ndarray]]]
-
-
-class WorkerError(RuntimeError):
-    """A worker failed, has gone, or did not answer in time."""
 
 
 class Workers:
@@ -94,7 +91,8 @@ def serve(answer: Answer) -> None:
     """The other side: answer requests until the parent has gone."""
     # Whatever a simulator prints must not end up between two messages.
     replies = os.fdopen(os.dup(1), "wb")
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    for number in (signal.SIGINT, signal.SIGTERM):  # the parent's to answer; we end with it
+        signal.signal(number, signal.SIG_IGN)
     os.dup2(2, 1)
     while True:
         try:
