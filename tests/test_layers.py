@@ -11,11 +11,12 @@ import vinerl
 from vinerl.agents import AGENTS
 
 ROOT = Path(vinerl.__file__).parent
-BASE = {"types", "errors", "disk"}
+BASE = {"types", "errors", "disk", "owner"}
 MAY_USE = {
     "types": set(),
     "errors": set(),
     "disk": {"errors"},
+    "owner": {"errors"},
     "flow": BASE,
     "nets": BASE,
     "data": BASE,

@@ -15,6 +15,8 @@ COMMANDS = {
     "list": "the runs below a folder",
     "compare": "runs side by side, and what differs between them",
     "plot": "draw a run's pictures again",
+    "data": "make a dataset, get the official one, check a file, draw it",
+    "controllers": "train what walks the ant through the mazes",
     "doctor": "check versions, device, rendering, disk, and train ten steps",
 }
 
@@ -30,7 +32,7 @@ def main(args: Sequence[str] | None = None) -> None:
     """Run one command; what the user can put right is said in a line and exits with 2."""
     args = list(sys.argv[1:] if args is None else args)
     if not args or args[0] in ("-h", "--help"):
-        print(HELP.format(commands="\n".join(f"  {k:<9} {v}" for k, v in COMMANDS.items())))
+        print(HELP.format(commands="\n".join(f"  {k:<11} {v}" for k, v in COMMANDS.items())))
         return
     if args[0] == "--version":
         print(__version__)

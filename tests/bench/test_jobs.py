@@ -41,7 +41,7 @@ def test_a_flag_beats_the_row_which_beats_the_default():
 def test_without_arguments_it_is_the_default_job():
     job = resolve()
     assert job.task.name == tasks.DEFAULT
-    assert job.make_episodes == 200, "whose data the program makes itself"
+    assert job.episodes == 200, "whose data the program makes itself"
     assert (job.normalise, job.steps, job.config.alpha, job.config.horizon) == (
         "standard",
         6000,
@@ -60,7 +60,7 @@ def test_antmaze_takes_the_papers_row():
     assert (config.critic_hidden, config.critic_blocks, config.critics) == ((512,) * 4, 2, 2)
     assert job.origin["alpha"] == "row: the VINE paper's table"
     assert (job.steps, job.eval_every, job.normalise) == (1_000_000, 20_000, "none")
-    assert job.make_episodes is None
+    assert job.episodes is None
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_an_agent_of_ones_own_is_found_by_module_or_file(tmp_path, name):
     assert job.members == 2, "and its float fields stack"
     assert job.out.name == "MINE-pointmaze-medium-navigate-task1"
     assert job.config.alpha == 10.0, "no other agent's row"
-    assert (job.steps, job.make_episodes) == (6000, 200), "but the default job's run"
+    assert (job.steps, job.episodes) == (6000, 200), "but the default job's run"
     assert jobs.agent(job.agent)[0].warmth == 2.0, "and it is found again under the name kept"
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ import safetensors.numpy
 
 from vinerl import disk
 from vinerl.bench.runs import Run
-from vinerl.collect import make, mazes
+from vinerl.collect import make, recipes
 from vinerl.train import metrics
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,7 @@ cli.main()
 def data(tmp_path_factory):
     """Three short episodes of the default task."""
     folder = tmp_path_factory.mktemp("data")
-    recipe = mazes.Recipe("pointmaze-medium-navigate-v0", "pointmaze-medium-v0", 3, 101, 0.5)
+    recipe = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=3, rows=101)
     make.make(recipe, folder, processes=2)
     return folder
 

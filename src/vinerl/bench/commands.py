@@ -9,7 +9,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from vinerl.agents import AGENTS
-from vinerl.bench import doctor, jobs, runs, show
+from vinerl.bench import data_commands, doctor, jobs, runs, show
 from vinerl.bench.jobs import Request
 from vinerl.errors import InputError
 
@@ -66,6 +66,7 @@ class Train(Generic[C]):
     normalise: Literal["none", "standard"] | None = None  # observations
     block: int | None = None  # gradient steps between looks at the run; chosen to take 2 s
     workers: int | None = None  # processes that step environments; one a core
+    make_data: bool = False  # make the task's dataset where there is none
     dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     out: Path | None = None  # the run's folder (else runs/NAME)
     log: Log = ()  # tensorboard, wandb: write these, too
@@ -101,7 +102,7 @@ def parse(args: list[str]) -> Request:
 
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
     """The first word that is no option and no option's value, and the rest."""
-    switches = ("stop-on-bad", "deterministic")
+    switches = ("stop-on-bad", "deterministic", "make-data")
     flags = ("--help", *(f"--{no}{name}" for name in switches for no in ("", "no-")))
     for i, word in enumerate(args):
         before = args[i - 1].replace("_", "-") if i else ""
@@ -236,5 +237,7 @@ COMMANDS: dict[str, Callable[[list[str]], Any]] = {
     "list": list_runs,
     "compare": compare,
     "plot": plot,
+    "data": data_commands.group("data", data_commands.DATA),
+    "controllers": data_commands.group("controllers", data_commands.CONTROLLERS),
     "doctor": check,
 }

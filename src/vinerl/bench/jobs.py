@@ -52,6 +52,7 @@ class Request:
     dir: Path | None = None
     out: Path | None = None
     log: tuple[str, ...] = ()
+    make_data: bool = False
     stop_on_bad: bool = False
     deterministic: bool = False
 
@@ -81,7 +82,8 @@ class Job:
     log: tuple[str, ...]
     stop_on_bad: bool
     deterministic: bool
-    make_episodes: int | None  # of the dataset, where the row lets us make it
+    make_data: bool  # where there is no dataset
+    episodes: int | None  # of one that the row asks for and that is made without being asked
     origin: dict[str, str]
 
     @property
@@ -184,7 +186,8 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
         folder=files.folder(None),
         out=path,
         numbered=False,
-        make_episodes=None,
+        make_data=False,
+        episodes=None,
         origin=manifest["from"],
     )
 
@@ -286,7 +289,8 @@ def resolve(request: Request) -> Job:
         log=request.log,
         stop_on_bad=request.stop_on_bad,
         deterministic=request.deterministic,
-        make_episodes=options["episodes"],
+        make_data=request.make_data,
+        episodes=options["episodes"],
         origin=origin,
     )
 

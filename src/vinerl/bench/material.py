@@ -4,11 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vinerl.bench import provenance, tasks
+from vinerl.bench import datasets, tasks
 from vinerl.bench.jobs import Job
-from vinerl.bench.progress import Progress
-from vinerl.collect import make as collecting
-from vinerl.collect import mazes
 from vinerl.data import normalise
 from vinerl.data.fold import Transitions
 from vinerl.data.normalise import Normaliser
@@ -21,10 +18,10 @@ def data_of(job: Job) -> tuple[tasks.Source, Transitions, Normaliser | None]:
     source = tasks.Source(job.data, origin, {}) if job.data else None
     if job.task and not source:
         source = tasks.find(job.task, job.folder)
-        if not source and job.make_episodes:
-            source = _make_data(job, job.task, job.make_episodes)
+        if not source and (job.make_data or job.episodes):
+            source = _make_data(job, job.task)
         if not source:
-            raise tasks.missing(job.task, job.folder)
+            raise tasks.missing(job.task, job.folder, datasets.advice(job.task.dataset))
     assert source is not None
     print(f"data: {source.path} ({source.origin})", flush=True)
     data = tasks.load(source, job.task)
@@ -48,9 +45,9 @@ def _check_horizon(horizon: int, data: Transitions, path: Path) -> None:
         print(f"with horizon {horizon} only {share:.0%} of the transitions are learned from")
 
 
-def _make_data(job: Job, task: tasks.Task, episodes: int) -> tasks.Source | None:
-    recipe = mazes.pointmaze(task.dataset, episodes)
-    with Progress("making data", recipe.episodes + recipe.validation) as bar:
-        folder, processes = tasks.demo_folder(job.folder), job.workers or provenance.cores()
-        collecting.make(recipe, folder, processes, lambda done, _: bar.update(done))
+def _make_data(job: Job, task: tasks.Task) -> tasks.Source | None:
+    """The whole dataset where that was asked for, else the small one of the default job."""
+    small = None if job.make_data else job.episodes
+    folder = tasks.demo_folder(job.folder) if small else job.folder
+    datasets.make_data(datasets.recipe_of(task.dataset, small), folder, job.workers)
     return tasks.find(task, job.folder)

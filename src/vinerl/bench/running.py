@@ -17,13 +17,13 @@ from vinerl import disk
 from vinerl.bench import evaluation, jobs, provenance, runs, saver, tasks, trackers
 from vinerl.bench.jobs import Job
 from vinerl.bench.material import data_of
-from vinerl.bench.owner import Owner
 from vinerl.bench.progress import Progress, duration
 from vinerl.bench.runs import Run, Subject
 from vinerl.bench.saver import Restored, Saver
 from vinerl.data.fold import Transitions
 from vinerl.data.normalise import Normaliser
 from vinerl.errors import InputError
+from vinerl.owner import Owner
 from vinerl.train import evaluate, loop, metrics, offline, stack
 from vinerl.types import Params, Spec
 

@@ -64,11 +64,11 @@ def demo_folder(folder: Path) -> Path:
     return folder / "demo"
 
 
-def missing(task: Task, folder: Path) -> InputError:
+def missing(task: Task, folder: Path, advice: str) -> InputError:
     return InputError(
         f"no data for {task.name}: {task.dataset}.npz is neither in {files.OFFICIAL} "
-        f"(OGBench's own place) nor in {folder} (--dir or $VINERL_DATA choose another). "
-        "Put the official file into either, or train on a file of your own with --data."
+        f"(OGBench's own place) nor in {folder} (--dir or $VINERL_DATA choose another). Get it by\n"
+        f"  {advice}\nor train on a file of your own with --data."
     )
 
 

@@ -1,61 +1,94 @@
-"""What drives a robot through a maze: directions from the map, actions from a controller."""
+"""What moves a robot in a direction: nothing for the point, a small network for those with legs.
 
-from collections import deque
-from collections.abc import Callable
-from typing import Any
+A controller is a safetensors file: hidden layers `0.w`, `0.b`, `1.w`, ..., and `mean.w`, `mean.b`;
+its metadata name the robot. It maps [state without its place, direction] to tanh(mean).
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import numpy as np
 
-Cell = tuple[int, int]
-NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1))
+from vinerl.errors import InputError
+
+ASSETS = Path(__file__).parent / "assets"
+FORMAT = "vinerl controller 1"
+
+Controller = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (obs, direction [E, 2]) -> [E, A]
 
 
-class Guide:
-    """Which way to go in a maze: the centre of the next cell on a shortest path to the goal."""
-
-    def __init__(self, env: Any):
-        self.env = env.unwrapped
-        self.map = self.env.maze_map
-        self.free: list[Cell] = [(int(i), int(j)) for i, j in np.argwhere(self.map == 0)]
-        self.corners = [cell for cell in self.free if not self._corridor(*cell)]
-        self.towards = {goal: self._next_cells(goal) for goal in self.free}
-
-    def direction(self, xy: np.ndarray, goal_xy: np.ndarray) -> np.ndarray:
-        """A unit vector; in the goal's cell, or cut off from it, to the centre of one's own."""
-        here = self.env.xy_to_ij(xy)
-        ahead = self.towards[self.env.xy_to_ij(goal_xy)].get(here, here)
-        step = np.asarray(self.env.ij_to_xy(ahead)) - xy
-        return step / (np.linalg.norm(step) + 1e-6)
-
-    def _corridor(self, i: int, j: int) -> bool:
-        """A cell between two opposite walls, open at both ends."""
-        wall = self.map == 1
-        across = wall[i, j - 1] and wall[i, j + 1] and not (wall[i - 1, j] or wall[i + 1, j])
-        along = wall[i - 1, j] and wall[i + 1, j] and not (wall[i, j - 1] or wall[i, j + 1])
-        return bool(across or along)
-
-    def _next_cells(self, goal: Cell) -> dict[Cell, Cell]:
-        """From every cell to its neighbour nearest to the goal, or itself at the goal."""
-        far = {goal: 0}
-        queue = deque([goal])
-        while queue:
-            i, j = queue.popleft()
-            for near in ((i + di, j + dj) for di, dj in NEIGHBOURS):
-                if self.map[near] == 0 and near not in far:
-                    far[near] = far[(i, j)] + 1
-                    queue.append(near)
-
-        def ahead(cell: Cell) -> Cell:
-            near = [(cell[0] + di, cell[1] + dj) for di, dj in NEIGHBOURS]
-            return min([cell, *(n for n in near if n in far)], key=lambda n: far[n])
-
-        return {cell: ahead(cell) for cell in far}
+def shipped(robot: str) -> Path | None:
+    """The controller that comes with the package, where there is one."""
+    path = ASSETS / f"{robot}.safetensors"
+    return path if path.is_file() else None
 
 
-Controller = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (obs, direction) -> action
-
-
-def point_controller(obs: np.ndarray, direction: np.ndarray) -> np.ndarray:
+def point(obs: np.ndarray, direction: np.ndarray) -> np.ndarray:
     """The point moves where it is told."""
     del obs
     return direction
+
+
+def walker(weights: Mapping[str, np.ndarray]) -> Controller:
+    """The network in NumPy. Its observation starts with the place, which it does not see."""
+    depth = sum(name.endswith(".w") for name in weights) - 1
+
+    def act(obs, direction):
+        h = np.concatenate([obs[:, 2:], direction], axis=1).astype(np.float32)
+        for i in range(depth):
+            h = gelu(h @ weights[f"{i}.w"] + weights[f"{i}.b"])
+        return np.tanh(h @ weights["mean.w"] + weights["mean.b"])
+
+    return act
+
+
+def gelu(x: np.ndarray) -> np.ndarray:
+    """The tanh form, which is the one that controllers are trained with."""
+    inner = np.float32(np.sqrt(2 / np.pi)) * x * (1 + np.float32(0.044715) * x * x)
+    return 0.5 * x * (1 + np.tanh(inner))
+
+
+def save(path: Path, weights: Mapping[str, np.ndarray], robot: str) -> None:
+    from safetensors.numpy import save as to_bytes
+
+    from vinerl import disk
+
+    disk.write(path, to_bytes(dict(weights), metadata={"format": FORMAT, "robot": robot}))
+
+
+def load(path: Path, robot: str) -> Controller:
+    return walker(read(path, robot))
+
+
+def read(path: Path, robot: str) -> dict[str, np.ndarray]:
+    """The weights of a controller for `robot`, everything about them checked."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "np") as file:
+            facts = file.metadata() or {}
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path}: not a readable controller ({error})") from error
+    if facts.get("format") != FORMAT or facts.get("robot") != robot:
+        raise InputError(
+            f"{path}: expected a controller of {robot!r} ({FORMAT}), its metadata say "
+            f"{json.dumps(facts)}"
+        )
+    _check(path, weights)
+    return weights
+
+
+def _check(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+    depth = sum(name.endswith(".w") for name in weights) - 1
+    layers = [*map(str, range(depth)), "mean"]
+    if set(weights) != {f"{layer}.{part}" for layer in layers for part in "wb"}:
+        raise InputError(f"{path}: has {sorted(weights)}, expected weights and biases of {layers}")
+    width = None
+    for layer in layers:
+        w, b = weights[f"{layer}.w"], weights[f"{layer}.b"]
+        fits = w.ndim == 2 and b.shape == w.shape[1:] and width in (None, len(w))
+        if not fits or w.dtype != np.float32 or not np.isfinite(w).all() * np.isfinite(b).all():
+            raise InputError(f"{path}: layer {layer} is not finite float32 of a shape that fits")
+        width = w.shape[1]

@@ -1,9 +1,21 @@
-"""Writing a dataset: episodes from worker processes into files that OGBench itself can read."""
+"""Making a dataset: episodes from worker processes, in pieces that survive an interruption.
 
+Meanwhile DATASET.making/ holds the pieces that are there; whoever asks for the same dataset again
+goes on with them. At the end the files are assembled there and moved to their names.
+"""
+
+import hashlib
 import io
 import json
+import os
 import platform
-from collections.abc import Callable
+import shutil
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,60 +25,199 @@ from typing import Any
 import numpy as np
 
 from vinerl import disk
-from vinerl.collect.mazes import Recipe
+from vinerl.collect.recipes import Recipe
+from vinerl.data import files
 from vinerl.envs.workers import Workers
 from vinerl.errors import InputError
+from vinerl.owner import Owner
 
-Shown = Callable[[int, int], None]  # (episodes done, episodes in all)
+Show = Callable[[int, int], None]  # (episodes done, episodes in all)
+SCHEMA = 1
 
 
-def make(recipe: Recipe, folder: Path, processes: int, show: Shown = lambda *_: None) -> Path:
+def make(
+    recipe: Recipe,
+    folder: Path,
+    processes: int,
+    show: Show = lambda *_: None,
+    controller: Path | None = None,
+) -> Path:
     """The training file, the validation file and a card that says how they were made."""
-    train = folder / f"{recipe.dataset}.npz"
-    targets = (train, folder / f"{recipe.dataset}-val.npz")
-    for path in targets:
-        if path.exists():
-            raise InputError(f"{path} exists and is not overwritten; choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    names = [f"{recipe.dataset}-val.npz", f"{recipe.dataset}.json", f"{recipe.dataset}.npz"]
+    making = folder / f"{recipe.dataset}.making"
+    assembled = making / names[1]  # the card is written last
+    if not assembled.exists():
+        for path in (folder / name for name in names):
+            if path.exists():
+                raise InputError(f"{path} exists and is not overwritten; choose another folder")
+    with Owner(making):
+        _begin(making, recipe)
+        if not assembled.exists():
+            seconds = collect(recipe, making, processes, show, controller)
+            _assemble(recipe, making, names, seconds)
+        _move(making, folder, names)
+    shutil.rmtree(making)
+    return folder / names[-1]
 
-    episodes, goals = collect(recipe, processes, show)
-    cut = recipe.episodes
-    for path, part in zip(targets, (episodes[:cut], episodes[cut:]), strict=True):
-        buffer = io.BytesIO()
-        columns: dict[str, Any] = {n: np.concatenate([e[n] for e in part]) for n in part[0]}
-        np.savez_compressed(buffer, **columns)
-        disk.write(path, buffer.getvalue())
-    card = {
-        "origin": "regenerated",
-        "recipe": asdict(recipe),
-        "goals_per_episode": sum(goals[:cut]) / cut,
-        "sha256": {path.name: disk.sha256(path) for path in targets},
-        "made": datetime.now(UTC).isoformat(timespec="seconds"),
-        "versions": {name: version(name) for name in ("mujoco", "ogbench", "numpy")}
-        | {"python": platform.python_version()},
-    }
-    disk.write(train.with_suffix(".json"), json.dumps(card, indent=1).encode())
-    return train
+
+def _move(making: Path, folder: Path, names: list[str]) -> None:
+    """To their final names. The card stays here too: an interrupted move goes on."""
+    val, card, train = names
+    for name in (val, train):
+        if (making / name).exists() and (folder / name).exists():
+            raise InputError(f"{folder / name} exists and is not overwritten; move it away")
+    disk.write(folder / card, (making / card).read_bytes())
+    for name in (val, train):
+        if (making / name).exists():
+            os.replace(making / name, folder / name)
+
+
+def versions() -> dict[str, str]:
+    named = {name: version(name) for name in ("mujoco", "dm-control", "ogbench", "numpy")}
+    return named | {"python": platform.python_version()}
+
+
+def _begin(making: Path, recipe: Recipe) -> None:
+    """Pieces of another recipe, or of other versions, would not fit together."""
+    facts = {"schema": SCHEMA, "recipe": asdict(recipe), "versions": versions()}
+    path = making / "recipe.json"
+    if not path.exists():
+        disk.write_sealed(path, facts)
+    begun = disk.read_sealed(path, SCHEMA)
+    if begun != facts:
+        raise InputError(
+            f"{making} holds the beginning of another dataset: {_differences(begun, facts)}. "
+            "Remove that folder, or ask for the same again to go on with it."
+        )
+
+
+def _differences(old: dict, new: dict) -> str:
+    parts = [
+        f"{name} was {old[part].get(name)!r}, now {value!r}"
+        for part in ("recipe", "versions")
+        for name, value in new[part].items()
+        if old[part].get(name) != value
+    ]
+    return ", ".join(parts)
 
 
 def collect(
-    recipe: Recipe, processes: int, show: Shown
-) -> tuple[list[dict[str, np.ndarray]], list[int]]:
-    """All episodes in order of their numbers, and the goals reached in each."""
-    total = recipe.episodes + recipe.validation
-    workers = Workers("vinerl.collect.mazes", recipe.to_json(), count=min(processes, total))
-    episodes: list[dict[str, np.ndarray]] = []
-    goals: list[int] = []
-    try:
-        for first in range(0, total, len(workers)):
-            numbers = range(first, min(first + len(workers), total))
-            for w, number in enumerate(numbers):
-                workers.send(w, {"episode": number})
-            for w, _ in enumerate(numbers):
-                header, arrays = workers.receive(w)
-                episodes.append(dict(zip(header["names"], arrays, strict=True)))
-                goals.append(header["goals"])
-            show(len(episodes), total)
-    finally:
-        workers.close()
-    return episodes, goals
+    recipe: Recipe,
+    making: Path,
+    processes: int,
+    show: Show = lambda *_: None,
+    controller: Path | None = None,
+) -> float:
+    """Every piece that is not there yet; the seconds that took."""
+    begin, size = time.monotonic(), recipe.together
+    firsts = range(0, recipe.total, size)
+    left = [first for first in firsts if not _good(_piece(making, first))]
+    done = recipe.total - sum(min(size, recipe.total - first) for first in left)
+    show(done, recipe.total)
+    todo, lock, stop = iter(left), threading.Lock(), threading.Event()
+    arguments = [recipe.to_json(), *([str(controller)] if controller else [])]
+    everyone: list[Workers] = []
+
+    def work() -> None:
+        nonlocal done
+        workers = Workers("vinerl.collect.worker", *arguments, count=1)
+        everyone.append(workers)
+        try:
+            while not stop.is_set() and (first := next(todo, None)) is not None:
+                numbers = list(range(first, min(first + size, recipe.total)))
+                workers.send(0, {"numbers": numbers})
+                header, arrays = workers.receive(0)
+                disk.write(_piece(making, first), _packed(header, arrays))
+                with lock:
+                    done += len(numbers)
+                    show(done, recipe.total)
+        finally:
+            stop.set()
+            workers.close()
+
+    with ThreadPoolExecutor(processes) as pool:
+        working = [pool.submit(work) for _ in range(min(processes, len(left)))]
+        try:
+            for one in working:
+                one.result()
+        except BaseException:
+            stop.set()
+            for workers in everyone:
+                workers.kill()
+            raise
+    return time.monotonic() - begin
+
+
+def _piece(making: Path, first: int) -> Path:
+    return making / f"{first:06d}.npz"
+
+
+def _packed(header: dict, arrays: list[np.ndarray]) -> bytes:
+    names, buffer = header["names"], io.BytesIO()
+    columns: dict[str, Any] = {
+        n: np.concatenate(arrays[i :: len(names)]) for i, n in enumerate(names)
+    }
+    np.savez(buffer, facts=np.array(json.dumps(header["facts"])), **columns)
+    return buffer.getvalue()
+
+
+def _good(path: Path) -> bool:
+    """Whether a piece is there and whole."""
+    with suppress(InputError):
+        return bool(files.read(path))
+    return False
+
+
+def _assemble(recipe: Recipe, making: Path, names: list[str], seconds: float) -> None:
+    """Pieces to files of the official layout, an array at a time; the card last."""
+    pieces = [_piece(making, first) for first in range(0, recipe.total, recipe.together)]
+    cut = recipe.episodes * recipe.rows
+    content = {
+        names[2]: _write(making / names[2], pieces, 0, cut),
+        names[0]: _write(making / names[0], pieces, cut, recipe.total * recipe.rows),
+    }
+    facts = [fact for path in pieces for fact in json.loads(str(files.read(path)["facts"]))]
+    told = facts[: recipe.episodes]
+    card = {
+        "origin": "regenerated",
+        "recipe": asdict(recipe),
+        "per_episode": {name: float(np.mean([f[name] for f in told])) for name in told[0]},
+        "content": content,  # of the arrays; the same however and wherever they were packed
+        "sha256": {name: disk.sha256(making / name) for name in (names[2], names[0])},
+        "made": datetime.now(UTC).isoformat(timespec="seconds"),
+        "seconds": round(seconds, 1),  # since the last interruption
+        "versions": versions(),
+    }
+    disk.write(making / names[1], json.dumps(card, indent=1).encode())
+
+
+def _write(path: Path, pieces: list[Path], begin: int, end: int) -> str:
+    """Rows begin to end of all pieces as one .npz file; a hash of its names and numbers."""
+    digest = hashlib.sha256()
+    with path.open("wb") as raw:
+        with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+            for name in sorted(set(files.read(pieces[0])) - {"facts"}):
+                like = files.read(pieces[0])[name]
+                member = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
+                member.compress_type = zipfile.ZIP_DEFLATED
+                with archive.open(member, "w", force_zip64=True) as out:
+                    head = {"descr": like.dtype.str, "fortran_order": False}
+                    head["shape"] = (end - begin, *like.shape[1:])
+                    np.lib.format.write_array_header_1_0(out, head)
+                    digest.update(f"{name} {head}".encode())
+                    for rows in _rows(pieces, name, begin, end):
+                        data = rows.tobytes()
+                        digest.update(data)
+                        out.write(data)
+        raw.flush()
+        os.fsync(raw.fileno())
+    return digest.hexdigest()
+
+
+def _rows(pieces: list[Path], name: str, begin: int, end: int) -> Iterator[np.ndarray]:
+    at = 0
+    for path in pieces:
+        with np.load(path, allow_pickle=False) as piece:
+            rows = piece[name]
+        yield rows[max(begin - at, 0) : max(end - at, 0)]
+        at += len(rows)

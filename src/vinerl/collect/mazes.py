@@ -1,86 +1,182 @@
-"""Maze datasets, an episode at a time: python -m vinerl.collect.mazes RECIPE answers requests.
+"""Maze episodes by waypoint following, some of them in lockstep so that a controller is asked once.
 
-Every episode has its own seed, so any number of processes makes the same file.
+Every episode has a seed of its own, and a controller always sees as many rows as a full group has:
+the arrays of an episode depend on its number and on nothing that was made before or beside it.
 """
 
-import json
-import sys
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import mujoco
 import numpy as np
 
-from vinerl.collect.controllers import Guide, point_controller
+from vinerl.collect import controllers
+from vinerl.collect.controllers import Controller
+from vinerl.collect.recipes import Recipe
 from vinerl.envs import ogbench
-from vinerl.envs.workers import serve
+
+REACH = 4  # cells between start and goal of a stitch episode
+TURN = 10  # steps between the directions of an explore episode
+
+Cell = tuple[int, int]
+NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1))
+Episode = tuple[dict[str, np.ndarray], dict[str, float]]  # its arrays, and what is told about it
 
 
-@dataclass(frozen=True)
-class Recipe:
-    """All that decides what is in a dataset, the simulator's version apart."""
+class Guide:
+    """Which way to go in a maze: the centre of the next cell on a shortest path to the goal."""
 
-    dataset: str
-    env: str
-    episodes: int  # of the training file; a tenth of it, at least one, for validation
-    rows: int  # of an episode, the final observation among them
-    noise: float  # standard deviation of the noise on actions
-    seed: int = 0
-    generator: int = 1  # counts changes that alter the arrays
+    def __init__(self, env: Any):
+        inner = env.unwrapped
+        self.map = inner.maze_map
+        self.unit, self.offset = inner._maze_unit, np.array([inner._offset_x, inner._offset_y])
+        self.free: list[Cell] = [(int(i), int(j)) for i, j in np.argwhere(self.map == 0)]
+        self.corners = [cell for cell in self.free if not self._corridor(*cell)]
+        self.far = {goal: self._distances(goal) for goal in self.free}
+        self.towards = np.zeros((*self.map.shape, *self.map.shape, 2))  # [goal, cell] -> centre
+        for goal in self.free:
+            for cell in np.ndindex(self.map.shape):
+                self.towards[(*goal, *cell)] = self.centre(self._next_cell(goal, cell))
 
-    @property
-    def validation(self) -> int:
-        return max(1, self.episodes // 10)
+    def direction(self, xy: np.ndarray, goal: np.ndarray) -> np.ndarray:
+        """[E, 2] unit vectors; in the goal's cell, or cut off from it, to one's own centre."""
+        step = self.towards[(*self.cell(goal), *self.cell(xy))] - xy
+        return step / (np.linalg.norm(step, axis=1, keepdims=True) + 1e-6)
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
+    def cell(self, xy: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        column, row = ((xy + self.offset + 0.5 * self.unit) / self.unit).astype(int).T
+        return row, column
+
+    def centre(self, cell: Cell) -> np.ndarray:
+        return np.array([cell[1], cell[0]]) * self.unit - self.offset
+
+    def reach(self, start: Cell, steps: int) -> list[Cell]:
+        """The cells that many steps away, or the start itself where there are none."""
+        return [cell for cell, far in self.far[start].items() if far == steps] or [start]
+
+    def _corridor(self, i: int, j: int) -> bool:
+        """A cell between two opposite walls, open at both ends."""
+        wall = self.map == 1
+        across = wall[i, j - 1] and wall[i, j + 1] and not (wall[i - 1, j] or wall[i + 1, j])
+        along = wall[i - 1, j] and wall[i + 1, j] and not (wall[i, j - 1] or wall[i, j + 1])
+        return bool(across or along)
+
+    def _distances(self, goal: Cell) -> dict[Cell, int]:
+        far = {goal: 0}
+        queue = deque([goal])
+        while queue:
+            i, j = queue.popleft()
+            for near in ((i + di, j + dj) for di, dj in NEIGHBOURS):
+                if self.map[near] == 0 and near not in far:
+                    far[near] = far[(i, j)] + 1
+                    queue.append(near)
+        return far
+
+    def _next_cell(self, goal: Cell, cell: Cell) -> Cell:
+        """A neighbour nearest to the goal; the cell itself at the goal, or cut off from it."""
+        far = self.far[goal]
+        near = [(cell[0] + di, cell[1] + dj) for di, dj in NEIGHBOURS]
+        if cell not in far:
+            return cell
+        return min([cell, *(n for n in near if n in far)], key=lambda n: far[n])
 
 
-def pointmaze(dataset: str, episodes: int) -> Recipe:
-    """The official recipe of the navigate sets but for the number of episodes."""
-    _, size, _, version = dataset.split("-")
-    rows = 2001 if size == "giant" else 1001
-    return Recipe(dataset, f"pointmaze-{size}-{version}", episodes, rows, noise=0.5)
+class Runner:
+    """One episode under way: a robot in a maze, its dice and its goal."""
+
+    def __init__(self, recipe: Recipe, guide: Guide, env: Any, number: int):
+        seed = np.random.SeedSequence([recipe.seed, number])
+        self.recipe, self.guide, self.env, self.goals = recipe, guide, env.unwrapped, 0
+        self.draw = np.random.default_rng(seed)
+        start = self._pick(guide.free)
+        ends = guide.reach(start, REACH) if recipe.kind == "stitch" else guide.corners
+        cells = {"init_ij": start, "goal_ij": self._pick(ends)}
+        ogbench.reset(env, int(seed.generate_state(1)[0]), options={"task_info": cells})
+        self.goal = np.array(self.env.cur_goal_xy)
+        shape = (recipe.rows, *self.env.action_space.shape)
+        self.noise = self.draw.normal(0, recipe.noise, shape)
+        turns = self.draw.normal(size=(-(-recipe.rows // TURN), 2))
+        self.turns = turns / (np.linalg.norm(turns, axis=1, keepdims=True) + 1e-6)
+
+    def step(self, action: np.ndarray) -> None:
+        """As the environment's own step moves the robot; then a new goal where one was reached."""
+        data = self.env.data
+        there = np.linalg.norm(data.qpos[:2] - self.goal) <= self.env._goal_tol
+        if self.recipe.robot:
+            self.env.do_simulation(action, self.env.frame_skip)
+        else:
+            data.qpos[:] += 0.2 * action
+            data.qvel[:] = 0
+            mujoco.mj_step(self.env.model, data, nstep=self.env.frame_skip)  # pyright: ignore[reportAttributeAccessIssue]
+        if there:
+            self.goals += 1
+            if self.recipe.kind == "navigate":
+                spread = self.env._noise * self.guide.unit / 4
+                centre = self.guide.centre(self._pick(self.guide.corners))
+                self.goal = centre + self.draw.uniform(-spread, spread, 2)
+
+    def _pick(self, cells: Sequence[Cell]) -> Cell:
+        return cells[int(self.draw.integers(len(cells)))]
 
 
 class Maze:
-    """Episodes of waypoint following: a new goal whenever one is reached, no early end."""
+    """Makes the episodes of a recipe, a group at a time."""
 
-    def __init__(self, recipe: Recipe):
+    def __init__(self, recipe: Recipe, controller: Path | None = None):
         self.recipe = recipe
-        limit = {"terminate_at_goal": False, "max_episode_steps": recipe.rows}
-        self.env = ogbench.make(recipe.env, **limit)
-        self.guide = Guide(self.env)
+        self.envs = [ogbench.make(recipe.env, terminate_at_goal=False)]
+        self.guide = Guide(self.envs[0])
+        self.act: Controller = controllers.point
+        if recipe.robot:
+            assert controller is not None
+            self.act = controllers.load(controller, recipe.robot)
 
-    def episode(self, number: int) -> tuple[dict[str, np.ndarray], int]:
-        """The arrays of one episode, and how many goals were reached in it."""
-        seed = np.random.SeedSequence([self.recipe.seed, number])
-        draw, inner = np.random.default_rng(seed), self.env.unwrapped
-        pick = lambda cells: cells[draw.integers(len(cells))]
-        cells = {"init_ij": pick(self.guide.free), "goal_ij": pick(self.guide.corners)}
-        first = int(seed.generate_state(1)[0])
-        obs = ogbench.reset(self.env, first, options={"task_info": cells})
+    def episodes(self, numbers: Sequence[int]) -> list[Episode]:
+        """In lockstep; a controller sees the rows of a full group even where there are fewer."""
+        recipe, count, full = self.recipe, len(numbers), self.recipe.together
+        self.envs += [
+            ogbench.make(recipe.env, terminate_at_goal=False) for _ in range(count - len(self.envs))
+        ]
+        runners = [
+            Runner(recipe, self.guide, env, n) for env, n in zip(self.envs, numbers, strict=False)
+        ]
+        inner = [runner.env for runner in runners]
+        obs = np.zeros((recipe.rows, full, len(inner[0].get_ob())))
+        direction = np.zeros((full, 2))
+        action = np.zeros((recipe.rows, count, *inner[0].action_space.shape), np.float32)
+        qpos = np.zeros((recipe.rows, count, inner[0].model.nq))
+        qvel = np.zeros((recipe.rows, count, inner[0].model.nv))
+        for t in range(recipe.rows):
+            for e, env in enumerate(inner):
+                obs[t, e], qpos[t, e], qvel[t, e] = env.get_ob(), env.data.qpos, env.data.qvel
+            if recipe.kind == "explore":
+                direction[:count] = [runner.turns[t // TURN] for runner in runners]
+            else:
+                goals = np.array([runner.goal for runner in runners])
+                direction[:count] = self.guide.direction(qpos[t, :, :2], goals)
+            mean = self.act(obs[t], direction)[:count]
+            noise = np.array([runner.noise[t] for runner in runners])
+            action[t] = np.clip(mean + noise, -1, 1)
+            for e, runner in enumerate(runners):
+                runner.step(action[t, e])
 
-        rows, goals = [], 0
-        for _ in range(self.recipe.rows):
-            action = point_controller(obs, self.guide.direction(inner.get_xy(), inner.cur_goal_xy))
-            action = action + draw.normal(0, self.recipe.noise, action.shape)
-            action = np.clip(action, -1, 1).astype(np.float32)
-            after, _, _, _, info = self.env.step(action)
-            rows.append((obs, action, info["prev_qpos"], info["prev_qvel"]))
-            obs = after
-            if info["success"]:
-                goals += 1
-                inner.set_goal(goal_xy=inner.add_noise(inner.ij_to_xy(pick(self.guide.corners))))
-
-        columns = (np.asarray(column, np.float32) for column in zip(*rows, strict=True))
-        names = ("observations", "actions", "qpos", "qvel")
-        arrays: dict[str, np.ndarray] = dict(zip(names, columns, strict=True))
-        arrays["terminals"] = np.arange(self.recipe.rows) == self.recipe.rows - 1
-        return arrays, goals
-
-    def answer(self, header: dict, _) -> tuple[dict, list[np.ndarray]]:
-        arrays, goals = self.episode(header["episode"])
-        return {"goals": goals, "names": list(arrays)}, list(arrays.values())
+        terminals = np.arange(recipe.rows) == recipe.rows - 1
+        columns = {"observations": obs, "actions": action, "qpos": qpos, "qvel": qvel}
+        return [
+            (
+                {name: x[:, e].astype(np.float32) for name, x in columns.items()}
+                | {"terminals": terminals},
+                {"goals": runner.goals} | _posture(qpos[:, e]),
+            )
+            for e, runner in enumerate(runners)
+        ]
 
 
-if __name__ == "__main__":
-    serve(Maze(Recipe(**json.loads(sys.argv[1]))).answer)
+def _posture(qpos: np.ndarray) -> dict[str, float]:
+    """Of a robot with a free torso: the share of rows in which it lies on its back."""
+    if qpos.shape[1] < 7:
+        return {}
+    _, x, y, _ = qpos[:, 3:7].T
+    return {"on_its_back": float(np.mean(1 - 2 * (x**2 + y**2) < 0))}

@@ -59,6 +59,11 @@ class Workers:
             raise WorkerError(f"worker {w} ({self.what}) failed:\n{header['error']}")
         return header, arrays
 
+    def kill(self) -> None:
+        """End at once; whoever waits for an answer learns that there will be none."""
+        for process in self.processes:
+            process.kill()
+
     def close(self) -> None:
         self.closed.set()
         for process in self.processes:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from vinerl.bench import owner
-from vinerl.bench.owner import Owner
+from vinerl import owner
+from vinerl.owner import Owner
 from vinerl.errors import InputError
 
 

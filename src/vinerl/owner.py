@@ -1,4 +1,4 @@
-"""One process a run: a lock that says who has it and shows that its owner is alive."""
+"""One process a folder: a lock that says who has it and shows that its owner is alive."""
 
 import json
 import os
