@@ -103,7 +103,8 @@ def test_what_needs_a_network_or_is_optional_is_imported_where_it_is_used():
         top = {x.split(".")[0] for x in imports(at_import(ast.parse(path.read_text())))}
         assert not top & (network | optional), path
         assert "matplotlib" not in top or path.name == "plots.py", path
-        assert not {x for x in imports(everywhere(path)) if x.split(".")[0] in network}, path
+        found = {x for x in imports(everywhere(path)) if x.split(".")[0] in network}
+        assert not found or path.name == "transfer.py", path
 
 
 def test_every_module_imports_where_nothing_is_posix():
