@@ -122,6 +122,4 @@ def lean(name: str) -> Any:
     spec = gymnasium.spec(name)
     whole: Any = load_env_creator(str(spec.entry_point))
     env: Any = type("LeanEnv", (Lean, whole), {})
-    env = env(mode="data_collection", **spec.kwargs)
-    env.reset(seed=0)  # compiles the model, which starts the solver differently from a later reset
-    return env
+    return env(mode="data_collection", **spec.kwargs)
