@@ -1,6 +1,7 @@
 """Runs in words, from manifests written by hand."""
 
 import copy
+import json
 import re
 
 import pytest
@@ -19,6 +20,7 @@ MANIFEST = {
     "members": [{"seed": 0, "status": "learning"}, {"seed": 1, "status": "learning"}],
     "data": {"path": "x.npz", "origin": "official", "sha256": "a" * 64, "card": {}},
     "versions": {"mujoco": "3.2.7"},
+    "commit": "c0ffee1234567-dirty",
     "hardware": {"platform": "here"},
     "started": "2026-01-01T00:00:00+00:00",
     "ended": "2026-01-01T01:00:00+00:00",
@@ -37,7 +39,7 @@ def write(tmp_path):
             for parent in parents:
                 inner = inner[parent]
             inner[last] = value
-        (tmp_path / name).mkdir()
+        (tmp_path / name).mkdir(parents=True)
         disk.write_sealed(tmp_path / name / "manifest.json", manifest)
         for step, values in enumerate(success):
             metrics.write(tmp_path / name / "metrics.jsonl", 10 * (step + 1), values)
@@ -71,10 +73,17 @@ def test_a_folder_without_runs_is_an_input_error(tmp_path):
         ({}, ""),
         ({"ended": None}, "not finished"),
         ({"data__origin": "regenerated"}, "regenerated data"),
-        ({"members": [{"seed": 0, "status": "not finite"}]}, "1 frozen"),
+        ({"members": [{"seed": 0, "status": "not finite", "frozen_at": 3}]}, "1 frozen"),
         (
             {"data__card": {"versions": {"mujoco": "3.6.0"}}},
             "data of MuJoCo 3.6.0, run under 3.2.7",
+        ),
+        (
+            {
+                "data__card": {"versions": {"mujoco": "3.2.7"}},
+                "resumed": [{"at": "later"}, {"at": "then", "versions": {"mujoco": "3.3.0"}}],
+            },
+            "data of MuJoCo 3.2.7, run under 3.2.7 and 3.3.0",
         ),
     ],
 )
@@ -86,7 +95,9 @@ def test_a_comparison_shows_scores_and_only_what_differs(write):
     seen = [{"eval/success": [0.0, 0.5]}]
     seen += [{"eval/success": [0.5, 1.0], "eval/success_noise0": [1.0, 0.0]}]
     changes = {"agent__config__alpha": 3.0, "data__sha256": "b" * 64, "ended": "later"}
-    lines = show.comparison([write("a", seen), write("b", **changes)]).splitlines()
+    runs = [write("a", seen), write("b", **changes)]
+    lines = show.comparison(runs).splitlines()
+    seals = [json.loads((r.path / "manifest.json").read_text())["seal"] for r in runs]
     head, *rows = (re.split(r"\s{2,}", line) for line in lines)
     assert head == ["", "a", "b"]
     assert {name: cells for name, *cells in rows} == {
@@ -95,9 +106,37 @@ def test_a_comparison_shows_scores_and_only_what_differs(write):
         "without noise": ["0.500 [0.000, 1.000] at 20", "-"],
         "last three evaluations": ["-", "-"],
         "area under the curve": ["0.500 [0.250, 0.750] to 20", "-"],
+        "data": ["aaaaaaaaaaaa official", "bbbbbbbbbbbb official"],
+        "MuJoCo": ["3.2.7", "3.2.7"],
+        "commit": ["c0ffee1-dirty", "c0ffee1-dirty"],
+        "manifest": [seal[:12] for seal in seals],
         "agent.config.alpha": ["10.0", "3.0"],
         "data.sha256": ["aaaaaaaaaaaa..aaaaaaaaaaaa", "bbbbbbbbbbbb..bbbbbbbbbbbb"],
     }
+
+
+def test_a_comparison_names_frozen_members_and_folders_of_one_name(write):
+    members = [{"seed": 0, "status": "learning"}]
+    members += [{"seed": 1, "status": "no gradient", "frozen_at": 300}]
+    table = show.comparison([write("x/vine", members=members), write("y/vine")])
+    head, *rows = (re.split(r"\s{2,}", line) for line in table.splitlines())
+    assert head == ["", "x/vine", "y/vine"]
+    assert ["frozen", "seed 1 at 300: no gradient", "-"] in rows
+
+
+def test_the_foot_of_a_picture_says_which_runs_it_shows_and_what_they_are_made_of(write, tmp_path):
+    members = [{"seed": 7, "status": "not finite", "frozen_at": 10}]
+    changes = {"members": members, "data__origin": "regenerated"}
+    changes |= {"data__card": {"versions": {"mujoco": "3.6.0"}}, "commit": "unknown"}
+    runs = [write("a", scores([0, 0], [0, 0])), write("b", scores([1, 1], [1, 1]))]
+    runs.append(write("c", scores([1]), **changes))
+    here = tmp_path.name
+    assert show.footnotes(runs) == [
+        f"{here}/a, {here}/b: official data, MuJoCo 3.2.7, 20 steps, seeds 0 1, "
+        "commit c0ffee1-dirty",
+        f"{here}/c: regenerated data, MuJoCo 3.2.7 (data 3.6.0), 10 of 20 steps, seeds 7, "
+        "commit unknown, frozen: seed 7 at 10: not finite",
+    ]
 
 
 def test_settings_of_a_stack_are_not_averaged(write):

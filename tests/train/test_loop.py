@@ -1,15 +1,20 @@
 """What happens between blocks."""
 
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tiny import SPEC, dataset, tiny
+from tiny import SPEC, assert_close, dataset, tiny
+from vinerl.data import shards
+from vinerl.data.shards import Shards
+from vinerl.rl import learner
 from vinerl.train import loop, offline, stack
 from vinerl.train.offline import Stack
+from vinerl.types import Batch
 
 DATA = dataset()
 
@@ -114,6 +119,83 @@ def test_metrics_come_when_they_are_due_and_at_the_end(monkeypatch):
     ]
     assert moments[1].metrics["q_max"].tolist() == [-2, 4]
     assert moments[1].metrics["seen"] is moments[1].stack, "the costly ones are of that moment"
+
+
+@pytest.mark.parametrize("first", [0, 4, 6])
+def test_each_block_and_its_diagnosis_get_the_data_of_its_first_step(monkeypatch, first):
+    asked, used, looked = [], [], []
+    diagnose = lambda runs, data: looked.append(data) or {}
+    monkeypatch.setattr(offline, "diagnose", lambda agent_of: diagnose)
+
+    def block(runs, data, length):
+        used.append(data)
+        return runs, {"loss": jnp.zeros(1)}
+
+    at = lambda step: asked.append(step) or f"data of {step}"
+    plan = {"steps": 10, "length": 2, "log_every": 4, "first": first}
+    list(loop.fit(None, block, Stack(None, Steps(first), [0]), at, **plan))
+    assert asked == list(range(first, 10, 2))
+    assert used == [f"data of {step}" for step in asked]
+    assert looked == [f"data of {step}" for step in (2, 6, 8) if step >= first]
+
+
+def test_three_shards_that_take_turns_equal_a_plain_loop(tmp_path):
+    """Lengths differ; the block compiles once; and from the middle on it is the same again."""
+    parts = [dataset(n, seed=n) for n in (50, 71, 60)]
+    paths = [write(tmp_path / f"{i}.npz", part) for i, part in enumerate(parts)]
+    config, make = tiny("vine")
+    config = replace(config, flow_steps=1, horizon=2, chunk=True)
+    spec = SPEC._replace(action_dim=2 * SPEC.action_dim)
+    agent_of = stack.maker(make, config, spec)
+    members = stack.members(config, seeds=(0, 4))
+    block = offline.train_block(agent_of)
+
+    def fit(runs, first, steps):
+        at = Shards(lambda path: parts[paths.index(path)], paths, until=steps, every=4)
+        plan = {"steps": steps, "length": 2, "log_every": 100, "first": first}
+        *_, moment = loop.fit(agent_of, block, runs, at, **plan)
+        return jax.device_get(moment.stack)
+
+    found = fit(offline.start(agent_of, members), 0, 24)
+    assert block._cache_size() == 1
+    halfway = fit(offline.start(agent_of, members), 0, 10)
+    jax.tree.map(np.testing.assert_array_equal, fit(halfway, 10, 24), found)
+
+    start = offline.start(agent_of, members)
+    for i in range(2):
+        member, state = jax.tree.map(lambda x, i=i: x[i], (start.member, start.state))
+        agent, key = agent_of(member), stack.keys(member).train
+        update = jax.jit(partial(learner.update, agent))
+        for step in range(24):
+            key_batch, key_update = jax.random.split(jax.random.fold_in(key, step))
+            batch = plain_batch(config, parts[shards.turn(step, 4, 3)], key_batch)
+            state, _ = update(state, batch, key_update)
+        assert int(state.step) == 24
+        assert_close(jax.tree.map(lambda x, i=i: x[i], found.state.params), state.params)
+
+
+def write(path, data):
+    """An OGBench file of the same size: only that is looked at."""
+    rows = len(data.obs)
+    ends = np.isin(np.arange(rows), data.row[data.terminal == 1] + 1)
+    np.savez(path, observations=np.zeros((rows, 3)), actions=np.zeros((rows, 2)), terminals=ends)
+    return path
+
+
+def plain_batch(config, data, key):
+    """Gathered one by one in NumPy, from data without any padding."""
+    batch, horizon, gamma = [], config.horizon, config.discount
+    starts = jax.random.randint(key, (config.batch_size,), 0, len(data.row) - horizon + 1)
+    for i in np.asarray(starts).tolist():
+        ends = np.flatnonzero(data.terminal[i : i + horizon])
+        last = i + (int(ends[0]) if len(ends) else horizon - 1)
+        reward = sum(gamma ** (j - i) * float(data.reward[j]) for j in range(i, last + 1))
+        discount = gamma**horizon * data.mask[i : last + 1].min()
+        action = data.action[i : i + horizon].ravel()
+        next_obs, weight = data.obs[data.row[last] + 1], float(last == i + horizon - 1)
+        batch.append(Batch(data.obs[data.row[i]], action, reward, discount, next_obs, weight))
+    columns = (np.stack([np.float32(x) for x in column]) for column in zip(*batch, strict=True))
+    return Batch(*columns)
 
 
 def test_a_run_goes_on_where_it_was(monkeypatch):

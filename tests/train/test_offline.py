@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tiny import SPEC, assert_close, dataset, relative, tiny
+from vinerl.data.shards import pad
 from vinerl.train import offline, stack
 from vinerl.types import Spec
 
@@ -53,6 +54,42 @@ def test_another_length_compiles_nothing():
 
 def test_a_block_of_six_equals_three_of_two():
     assert_equal(train(begin(), 6), train(begin(), 2, 2, 2))
+
+
+def spoiled(data, transitions, rows):
+    """Padded, and what lies behind the data would be noticed."""
+    longer = pad(data, transitions, rows)
+    nan = lambda x, n: np.concatenate([x[:n], np.full_like(x[n:], np.nan)])
+    columns = {name: nan(getattr(longer, name), len(data.row)) for name in ("action", "reward")}
+    row = np.where(np.arange(transitions) < len(data.row), longer.row, rows - 2)
+    return longer._replace(obs=nan(longer.obs, len(data.obs)), row=row, **columns)
+
+
+@pytest.mark.parametrize("horizon", [1, 4])
+def test_a_batch_is_drawn_from_all_of_the_data_and_from_nothing_behind_them(horizon):
+    """Starts are uniform on 0 .. N - h; padded data give the same batch as the plain ones."""
+    agent = AGENT_OF(jax.tree.map(lambda x: x[0], stack.members(CONFIG, seeds=(0,))))
+    sizes = {"batch_size": 4096, "horizon": horizon, "chunk": True}
+    agent = agent._replace(config=replace(agent.config, **sizes))
+    data, key = dataset(), jax.random.key(3)
+    batch = offline.draw(agent, data, key)
+    jax.tree.map(
+        np.testing.assert_array_equal, batch, offline.draw(agent, spoiled(data, 80, 99), key)
+    )
+    firsts = [data.action[i].tolist() for i in range(len(data.row) - horizon + 1)]
+    assert sorted(set(map(tuple, np.asarray(batch.action)[:, :2].tolist()))) == sorted(
+        map(tuple, firsts)
+    )
+
+
+def test_another_number_of_transitions_compiles_nothing_and_changes_the_batches():
+    data = [jax.device_put(spoiled(dataset(n, seed=n), 80, 90)) for n in (60, 71, 80)]
+    train(begin(), 1, data=data[0])
+    before = BLOCK._cache_size()
+    ends = [train(begin(), 2, data=one) for one in data]
+    assert BLOCK._cache_size() == before
+    assert [status(runs) for runs in ends] == [["learning"] * 3] * 3
+    assert len({float(jax.tree.leaves(runs.state.params)[0].sum()) for runs in ends}) == 3
 
 
 def test_metrics_are_means_and_largest_values_of_a_plain_loop():

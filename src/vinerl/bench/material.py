@@ -1,38 +1,111 @@
 """What a job learns from: its dataset, found or made, checked, labelled and standardised."""
 
+import hashlib
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from vinerl import disk
 from vinerl.bench import datasets, tasks
 from vinerl.bench.jobs import Job
-from vinerl.data import normalise
+from vinerl.data import files, normalise, shards
 from vinerl.data.fold import Transitions
 from vinerl.data.normalise import Normaliser
+from vinerl.data.shards import Shards
 from vinerl.errors import InputError
 
 
-def data_of(job: Job) -> tuple[tasks.Source, Transitions, Normaliser | None]:
-    """All of it before anything compiles."""
+class Material(NamedTuple):
+    source: tasks.Source  # a file, or a folder of them
+    data: Transitions  # all of it or, of a folder, the first shard
+    normaliser: Normaliser | None  # by the statistics of `data`
+    turns: Shards | None  # of a folder: what each step learns from
+
+
+def data_of(job: Job) -> Material:
+    """Everything that can be known, and wrong, before anything compiles."""
     origin = "as at the beginning" if job.task else "own"
     source = tasks.Source(job.data, origin, {}) if job.data else None
     if job.task and not source:
-        source = tasks.find(job.task, job.folder)
+        source = tasks.find(job.task, job.folder) or _large(job.task, job.folder)
         if not source and (job.make_data or job.episodes):
             source = _make_data(job, job.task)
         if not source:
             raise tasks.missing(job.task, job.folder, datasets.advice(job.task.dataset))
     assert source is not None
     print(f"data: {source.path} ({source.origin})", flush=True)
-    data = tasks.load(source, job.task)
-    _check_horizon(job.config.horizon, data, source.path)
-    if job.normalise == "none":
-        return source, data, None
-    normaliser = normalise.fit(data.obs)
-    return source, data._replace(obs=normaliser(data.obs)), normaliser
+    paths = shards.find(source.path) if source.path.is_dir() else [source.path]
+    data = tasks.load(source._replace(path=paths[0]), job.task)
+    share = _share(job.config.horizon, data, paths[0])
+    if share < 0.9:
+        horizon = job.config.horizon
+        print(f"with horizon {horizon} only {share:.0%} of the transitions are learned from")
+    normaliser = None if job.normalise == "none" else normalise.fit(data.obs)
+    turns = _turns(job, source, paths, normaliser) if source.path.is_dir() else None
+    return Material(source, _standard(data, normaliser), normaliser, turns)
 
 
-def _check_horizon(horizon: int, data: Transitions, path: Path) -> None:
+def facts_of(material: Material) -> dict[str, Any]:
+    """What a manifest says of the data."""
+    source, data, normaliser, turns = material
+    facts = {"path": str(source.path.resolve()), "origin": source.origin, "card": source.facts}
+    if not turns:
+        return facts | {
+            "sha256": disk.sha256(source.path),
+            "transitions": len(data.row),
+            "episodes": int(data.terminal.sum()),
+            "rewarded": int((data.reward == data.reward.max()).sum()),
+        }
+    listed = [
+        {
+            "name": path.name,
+            "sha256": disk.sha256(path),
+            "bytes": path.stat().st_size,
+            "transitions": size.transitions,
+        }
+        for path, size in zip(turns.paths, turns.sizes, strict=True)
+    ]
+    text = "".join(f"{file['sha256']}  {file['name']}\n" for file in listed)
+    return facts | {
+        "sha256": hashlib.sha256(text.encode()).hexdigest(),  # as sha256sum lists the folder
+        "transitions": sum(size.transitions for size in turns.sizes),
+        "episodes": sum(size.episodes for size in turns.sizes),
+        "shards": {
+            "every": turns.every,
+            "seed": turns.seed,
+            "normalised_by": turns.paths[0].name if normaliser else None,
+            "files": listed,
+        },
+    }
+
+
+def check_same(found: dict[str, Any], recorded: dict[str, Any]) -> None:
+    """Refuse other data than a run began with."""
+    if found["sha256"] == recorded["sha256"]:
+        return
+    if "shards" not in found:
+        raise InputError(
+            f"{found['path']} is not the file this run began with (sha256 {found['sha256'][:12]}.."
+            f", the manifest has {recorded['sha256'][:12]}..): put that one back"
+        )
+    now, then = (
+        {(f["name"], f["sha256"]) for f in x["shards"]["files"]} for x in (found, recorded)
+    )
+    names = ", ".join(sorted({name for name, _ in now ^ then}))
+    raise InputError(
+        f"{found['path']} does not hold the files this run began with: {names} differ or came or "
+        "went; put the folder back as it was"
+    )
+
+
+def _load(job: Job, source: tasks.Source, path: Path) -> Transitions:
+    data = tasks.load(source._replace(path=path), job.task)
+    _share(job.config.horizon, data, path)
+    return data
+
+
+def _share(horizon: int, data: Transitions, path: Path) -> float:
     """Only windows inside an episode are learned from: there must be some."""
     lengths = np.diff(np.flatnonzero(np.asarray(data.terminal)), prepend=-1)
     share = np.maximum(lengths - horizon + 1, 0).sum() / len(data.row)
@@ -41,8 +114,31 @@ def _check_horizon(horizon: int, data: Transitions, path: Path) -> None:
             f"{path}: no episode is as long as --agent.horizon {horizon} (the longest has "
             f"{lengths.max()} transitions), so there is nothing to learn from"
         )
-    if share < 0.9:
-        print(f"with horizon {horizon} only {share:.0%} of the transitions are learned from")
+    return float(share)
+
+
+def _standard(data: Transitions, normaliser: Normaliser | None) -> Transitions:
+    return data._replace(obs=normaliser(data.obs)) if normaliser else data
+
+
+def _turns(job: Job, source: tasks.Source, paths: list[Path], by: Normaliser | None) -> Shards:
+    load = lambda path: _standard(_load(job, source, path), by)
+    turns = Shards(load, paths, until=job.steps, every=shards.EVERY)
+    if job.block and turns.every % job.block:
+        raise InputError(
+            f"--block {job.block} must divide {turns.every}, the steps on each of the "
+            f"{len(paths)} files in {source.path}"
+        )
+    return turns
+
+
+def _large(task: tasks.Task, folder: Path) -> tasks.Source | None:
+    """The folder of a hundred files that OGBench has for some datasets."""
+    name = task.dataset.removesuffix("-v0") + "-100m-v0"
+    for place, origin in ((files.OFFICIAL.expanduser(), "official"), (folder, "unknown")):
+        if (place / name).is_dir():
+            return tasks.Source(place / name, origin, {})
+    return None
 
 
 def _make_data(job: Job, task: tasks.Task) -> tasks.Source | None:

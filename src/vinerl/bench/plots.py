@@ -1,6 +1,7 @@
-"""Pictures of a run."""
+"""Pictures of runs. Each says at its foot, and in the file, which runs it shows."""
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,7 +9,8 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 
-from vinerl.bench.runs import Run, groups, title
+from vinerl.bench.runs import Run, folder, groups, names, seal, title
+from vinerl.bench.show import footnotes
 from vinerl.bench.stats import bootstrap
 from vinerl.train import metrics
 
@@ -30,10 +32,24 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def draw(run: Run) -> list[Path]:
+class Stamp(NamedTuple):
+    """Where a picture comes from."""
+
+    foot: list[str]
+    record: str  # JSON: the runs' folders and what identifies them
+
+
+def stamp(runs: Sequence[Run], manifests: Sequence[dict[str, Any]]) -> Stamp:
+    hashes = lambda m: {"manifest": seal(m), "data": m["data"]["sha256"]}
+    pairs = zip(runs, manifests, strict=True)
+    return Stamp(footnotes(runs), json.dumps([{"run": folder(r)} | hashes(m) for r, m in pairs]))
+
+
+def draw(run: Run, manifest: dict[str, Any]) -> list[Path]:
     """Every picture that this run has material for."""
+    origin = stamp([run], [manifest])
     with plt.rc_context(STYLE):
-        made = [curve(run), paths(run)]
+        made = [curve(run, origin), paths(run, origin)]
     return [path for path in made if path]
 
 
@@ -63,30 +79,36 @@ PANELS = [
 ]
 
 
-def curve(run: Run) -> Path | None:
+def curve(run: Run, origin: Stamp) -> Path | None:
     """Success, the gradient at each denoising step, and how policy and critic are doing."""
     manifest, lines = run.manifest, run.metrics
     sources = [Source(name, lines, of) for name, of in groups(manifest["members"]).items()]
     seeds = len({m["seed"] for m in manifest["members"]})
     subject = manifest["task"] or Path(manifest["data"]["path"]).name
     heading = f"{manifest['agent']['name']} on {subject}: {seeds} seeds"
-    return _panels(sources, heading, run.path / "curve.png")
+    return _panels(sources, heading, run.path / "curve.png", origin)
 
 
 def compare(runs: Sequence[Run], path: Path) -> Path | None:
     """The same for several runs, a colour each."""
-    named = [(run.path.name, run.manifest, run.metrics) for run in runs]
+    named = [(n, r.manifest, r.metrics) for n, r in zip(names(runs), runs, strict=True)]
     sources = [
-        Source(", ".join(filter(None, (name, label))), lines, chosen)
+        Source(_label(name, label, [manifest["members"][i] for i in chosen]), lines, chosen)
         for name, manifest, lines in named
         for label, chosen in groups(manifest["members"]).items()
     ]
     subjects = dict.fromkeys(m["task"] or Path(m["data"]["path"]).name for _, m, _ in named)
     with plt.rc_context(STYLE):
-        return _panels(sources, ", ".join(subjects), path)
+        return _panels(sources, ", ".join(subjects), path, stamp(runs, [m for _, m, _ in named]))
 
 
-def _panels(sources: Sequence[Source], title: str, path: Path) -> Path | None:
+def _label(name: str, setting: str, members: list[dict[str, Any]]) -> str:
+    frozen = sum(member["status"] != "learning" for member in members)
+    said = ", ".join(filter(None, (name, setting)))
+    return f"{said} ({frozen} of {len(members)} frozen)" if frozen else said
+
+
+def _panels(sources: Sequence[Source], title: str, path: Path, origin: Stamp) -> Path | None:
     panels = [p for p in PANELS if any(p[0] in line for s in sources for line in s.lines)]
     if not panels:
         return None
@@ -111,7 +133,7 @@ def _panels(sources: Sequence[Source], title: str, path: Path) -> Path | None:
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     figure.suptitle(f"{title}; mean and 95% bootstrap interval over seeds", x=0.01, ha="left")
-    return _save(figure, path)
+    return _save(figure, path, origin)
 
 
 def _last(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -120,7 +142,7 @@ def _last(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(len(last)), np.where(last > 0, last, np.nan)  # 0 has no place on a log scale
 
 
-def paths(run: Run) -> Path | None:
+def paths(run: Run, origin: Stamp) -> Path | None:
     """Where the policies went at the end, or, without a map, the rewards they got on the way."""
     file = run.path / "final.json"
     if not file.exists():
@@ -145,8 +167,9 @@ def paths(run: Run) -> Path | None:
         reached = sum(e["success"] for e in of_member)
         axes.set_title(f"{title(member)}: {reached:g} of {len(of_member)} episodes")
     rest = f"; {shown} of {len(episodes)} members" if shown < len(episodes) else ""
-    figure.supxlabel(f"green: reached the goal; red: did not{rest}", fontsize=9)
-    return _save(figure, run.path / "paths.png")
+    words = f"green: reached the goal; red: did not{rest}"
+    figure.suptitle(words, x=0.01, ha="left", fontsize=9)
+    return _save(figure, run.path / "paths.png", origin)
 
 
 def _walls(axes, maze: dict[str, Any]) -> None:
@@ -162,7 +185,16 @@ def _walls(axes, maze: dict[str, Any]) -> None:
     axes.set_axis_off()
 
 
-def _save(figure, path: Path) -> Path:
-    figure.savefig(path)
+RECORD = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # in a file
+
+
+def _save(figure, path: Path, origin: Stamp) -> Path:
+    width, height = figure.get_size_inches()
+    lines = [part for line in origin.foot for part in textwrap.wrap(line, int(20 * width))]
+    foot = (0.12 * len(lines) + 0.06) / height
+    figure.get_layout_engine().set(rect=(0, foot, 1, 1 - foot))
+    figure.text(0.012, 0.05 / height, "\n".join(lines), color="#8c8c8c", fontsize=6, va="bottom")
+    key = RECORD.get(path.suffix)
+    figure.savefig(path, metadata={key: origin.record} if key else None)
     plt.close(figure)
     return path

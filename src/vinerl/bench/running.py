@@ -14,14 +14,13 @@ import jax
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench import evaluation, jobs, provenance, runs, saver, tasks, trackers
+from vinerl.bench import evaluation, jobs, memory, provenance, runs, saver, trackers
 from vinerl.bench.jobs import Job
-from vinerl.bench.material import data_of
+from vinerl.bench.material import Material, check_same, data_of, facts_of
 from vinerl.bench.progress import Progress, duration
 from vinerl.bench.runs import Run, Subject
 from vinerl.bench.saver import Restored, Saver
 from vinerl.data.fold import Transitions
-from vinerl.data.normalise import Normaliser
 from vinerl.errors import InputError
 from vinerl.owner import Owner
 from vinerl.train import evaluate, loop, metrics, offline, stack
@@ -32,13 +31,13 @@ def train(job: Job) -> Run:
     """A new run in a folder of its own."""
     if warning := provenance.unseen_gpu():
         print(warning)
-    source, data, normaliser = data_of(job)
+    found = data_of(job)
     job = jobs.claim(job)
     with Owner(job.out):
         if (job.out / "manifest.json").exists():
             raise InputError(f"{job.out} already holds a run; choose another --out")
-        running = _Running(job, data, normaliser, manifest_of(job, source, data))
-        return running.run(None)
+        with memory.explained(job, agent_of(job, found.data), found.data):
+            return _Running(job, found, manifest_of(job, found)).run(None)
 
 
 def resume(path: Path, steps: int | None = None) -> Run:
@@ -49,22 +48,18 @@ def resume(path: Path, steps: int | None = None) -> Run:
         job = jobs.again(manifest, path, steps)
         if manifest["ended"] and job.steps == manifest["run"]["steps"]:
             raise InputError(f"{path} has ended at step {job.steps}; --steps N lengthens it")
-        source, data, normaliser = data_of(job)
-        found, expected = disk.sha256(source.path), manifest["data"]["sha256"]
-        if found != expected:
-            raise InputError(
-                f"{source.path} is not the file this run began with (sha256 {found[:12]}.., the "
-                f"manifest has {expected[:12]}..): put that one back"
-            )
-        like = jax.eval_shape(lambda: start_of(job, data))
-        restored = saver.restore(run, like, job=_digest(manifest))
-        if restored is None and (manifest["ended"] or saver.states(path)):
-            raise InputError(
-                f"{path} has no checkpoint to go on from; its log and policies stay as they are"
-            )
-        manifest["run"]["steps"], manifest["ended"] = job.steps, None
-        manifest["resumed"].append(_again(manifest))
-        return _Running(job, data, normaliser, manifest).run(restored)
+        found = data_of(job)
+        check_same(facts_of(found), manifest["data"])
+        like = jax.eval_shape(lambda: start_of(job, found.data))
+        with memory.explained(job, agent_of(job, found.data), found.data):
+            restored = saver.restore(run, like, job=_digest(manifest))
+            if restored is None and (manifest["ended"] or saver.states(path)):
+                raise InputError(
+                    f"{path} has no checkpoint to go on from; its log and policies stay as they are"
+                )
+            manifest["run"]["steps"], manifest["ended"] = job.steps, None
+            manifest["resumed"].append(_again(manifest))
+            return _Running(job, found, manifest).run(restored)
 
 
 def spec_of(data: Transitions, config) -> Spec:
@@ -72,25 +67,26 @@ def spec_of(data: Transitions, config) -> Spec:
     return Spec(jax.tree.map(shape, data.obs), data.action.shape[1] * config.act_steps)
 
 
+def agent_of(job: Job, data: Transitions) -> stack.AgentOf:
+    return stack.maker(job.make, job.config, spec_of(data, job.config))
+
+
 def start_of(job: Job, data: Transitions) -> offline.Stack:
     """All members before their first step."""
-    agent_of = stack.maker(job.make, job.config, spec_of(data, job.config))
-    return offline.start(agent_of, stack.members(job.config, job.seeds))
+    return offline.start(agent_of(job, data), stack.members(job.config, job.seeds))
 
 
 class _Running:
     """A job under way."""
 
-    def __init__(
-        self, job: Job, data: Transitions, normaliser: Normaliser | None, manifest: dict[str, Any]
-    ):
-        self.job, self.normaliser, self.folder = job, normaliser, job.out
+    def __init__(self, job: Job, found: Material, manifest: dict[str, Any]):
+        self.job, self.normaliser, self.folder = job, found.normaliser, job.out
         self.manifest = manifest
-        self.spec = spec_of(data, job.config)
-        self.agent_of = stack.maker(job.make, job.config, self.spec)
+        self.spec = spec_of(found.data, job.config)
+        self.agent_of = agent_of(job, found.data)
         self.members = stack.members(job.config, job.seeds)
         self.policies = evaluate.policies(self.agent_of)
-        self.data = jax.device_put(data)
+        self.turns, self.data = found.turns, found.turns or jax.device_put(found.data)
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self._save_manifest()
@@ -112,9 +108,9 @@ class _Running:
             if self.evaluator:
                 self.evaluator.close()
         run = Run(self.folder)
-        runs.draw(run)
-        self.manifest["ended"] = _now()  # last, so that whatever is missing is done on resuming
-        self._save_manifest()
+        self.manifest["ended"] = _now()
+        runs.draw(run, self.manifest)
+        self._save_manifest()  # last, so that whatever is missing is done on resuming
         _tell(run)
         return run
 
@@ -124,8 +120,9 @@ class _Running:
         print(f"{job.agent}: {job.members} member(s), {job.steps} steps; compiling", flush=True)
         length = self.manifest.get("block") or job.block
         if not length:
-            limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every)
-            length = loop.choose(block, begin.stack, self.data, limit)
+            every = self.turns.every if self.turns else 0
+            limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every, every)
+            length = loop.choose(block, begin.stack, loop.at(self.data, begin.step), limit)
             if limit < 10 <= job.steps:
                 print(f"steps and intervals share only {limit}: so short a block costs time")
         self.manifest["block"] = length
@@ -256,7 +253,7 @@ class _Running:
         disk.write_sealed(self.folder / "manifest.json", self.manifest)
 
 
-def manifest_of(job: Job, source: tasks.Source, data: Transitions) -> dict[str, Any]:
+def manifest_of(job: Job, found: Material) -> dict[str, Any]:
     """Everything that is known when a run begins."""
     config, members = asdict(job.config), stack.members(job.config, job.seeds)
     return {
@@ -268,16 +265,8 @@ def manifest_of(job: Job, source: tasks.Source, data: Transitions) -> dict[str, 
         "members": [
             runs.member_of(members, i) | {"status": "learning"} for i in range(job.members)
         ],
-        "spec": runs.spec_to(spec_of(data, job.config)),
-        "data": {
-            "path": str(source.path.resolve()),
-            "origin": source.origin,
-            "sha256": disk.sha256(source.path),
-            "transitions": len(data.row),
-            "episodes": int(data.terminal.sum()),
-            "rewarded": int((data.reward == data.reward.max()).sum()),
-            "card": source.facts,
-        },
+        "spec": runs.spec_to(spec_of(found.data, job.config)),
+        "data": facts_of(found),
         "block": job.block,
         "exact": provenance.exactness(),
         **_made_with(),

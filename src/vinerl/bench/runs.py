@@ -110,14 +110,34 @@ def load(run: Run, step: int | None = None) -> Trained:
     return Trained(subject, tree["policy"], int(checkpoint.card(path)["step"]))
 
 
-def draw(run: Run) -> list[Path]:
-    """Its pictures, where matplotlib is there to draw them."""
+def draw(run: Run, manifest: dict[str, Any] | None = None) -> list[Path]:
+    """Its pictures, where matplotlib is there to draw them; `manifest` as it will be."""
     try:
         from vinerl.bench import plots
     except ImportError:
         print("no pictures: matplotlib is not installed (vinerl plot draws them later)")
         return []
-    return plots.draw(run)
+    return plots.draw(run, manifest or run.manifest)
+
+
+def seal(manifest: dict[str, Any]) -> str:
+    """The hash that its file carries, by which pictures and tables name a run."""
+    return disk._hash(manifest)
+
+
+def folder(run: Run) -> str:
+    """Its folder and the one around it."""
+    return "/".join(run.path.resolve().parts[-2:])
+
+
+def names(several: Sequence[Run]) -> list[str]:
+    """The last parts of their paths, as many as tell them apart."""
+    paths = [run.path.resolve().parts for run in several]
+    for count in range(1, max(map(len, paths)) + 1):
+        found = ["/".join(parts[-count:]) for parts in paths]
+        if len(set(found)) == len(set(paths)):
+            return found
+    raise AssertionError("whole paths differ")
 
 
 def stem(kind: str, step: int) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vinerl.bench.runs import Run, groups
+from vinerl.bench.runs import Run, folder, groups, names, seal, title
 from vinerl.bench.stats import area, bootstrap
 from vinerl.errors import InputError
 from vinerl.train import metrics
@@ -14,10 +14,10 @@ from vinerl.train import metrics
 ASIDE = ("started", "ended", "data.path", "hardware.platform")  # differ without meaning much
 
 
-def listing(folder: Path) -> str:
-    found = sorted(folder.glob("**/manifest.json"))
+def listing(below: Path) -> str:
+    found = sorted(below.glob("**/manifest.json"))
     if not found:
-        raise InputError(f"no runs below {folder}")
+        raise InputError(f"no runs below {below}")
     rows = [("run", "agent", "members", "step", "success", "remarks")]
     for path in found:
         run = Run(path.parent)
@@ -65,24 +65,66 @@ def remarks(run: Run) -> str:
     """What a reader of the number must know."""
     manifest = run.manifest
     origin = manifest["data"]["origin"]
-    frozen = sum(m["status"] != "learning" for m in manifest["members"])
-    said = [f"{frozen} frozen"] if frozen else []
+    said = [f"{len(frozen(manifest))} frozen"] if frozen(manifest) else []
     said += [f"{origin} data"] if origin != "official" else []
-    made = manifest["data"]["card"].get("versions", {}).get("mujoco")
-    used = manifest["versions"]["mujoco"]
+    made, used = mujoco(manifest)
     said += [f"data of MuJoCo {made}, run under {used}"] if made and made != used else []
     said += ["not finished"] if not manifest["ended"] else []
     return ", ".join(said)
 
 
+def frozen(manifest: dict[str, Any]) -> list[str]:
+    """Members that did not learn to the end, and why."""
+    bad = [m for m in manifest["members"] if m["status"] != "learning"]
+    return [f"{title(m)} at {m['frozen_at']}: {m['status']}" for m in bad]
+
+
+def mujoco(manifest: dict[str, Any]) -> tuple[str | None, str]:
+    """The version the data were made with, where that is known, and all that the run went under."""
+    again = [x["versions"]["mujoco"] for x in manifest.get("resumed", []) if "versions" in x]
+    used = dict.fromkeys([manifest["versions"]["mujoco"], *again])
+    return manifest["data"]["card"].get("versions", {}).get("mujoco"), " and ".join(used)
+
+
+def footnotes(runs: Sequence[Run]) -> list[str]:
+    """What stands below a picture: which runs it shows, and what they were made from and with."""
+    found: dict[str, list[str]] = {}
+    for run in runs:
+        found.setdefault(_made_of(run), []).append(folder(run))
+    return [f"{', '.join(dict.fromkeys(paths))}: {facts}" for facts, paths in found.items()]
+
+
+def _made_of(run: Run) -> str:
+    manifest, lines = run.manifest, run.metrics
+    asked, done = manifest["run"]["steps"], lines[-1]["step"] if lines else 0
+    made, used = mujoco(manifest)
+    seeds = dict.fromkeys(str(m["seed"]) for m in manifest["members"])
+    said = [f"{manifest['data']['origin']} data"]
+    said += [f"MuJoCo {used}" + (f" (data {made})" if made and made != used else "")]
+    said += [f"{asked} steps" if done == asked else f"{done} of {asked} steps"]
+    said += [f"seeds {' '.join(seeds)}", f"commit {short_commit(manifest)}"]
+    return ", ".join(said + [f"frozen: {member}" for member in frozen(manifest)])
+
+
+def short_commit(manifest: dict[str, Any]) -> str:
+    head, *dirty = manifest["commit"].split("-")
+    return "-".join([head[:7], *dirty])
+
+
 def comparison(runs: Sequence[Run]) -> str:
-    """Scores, then every entry of the manifests that is not the same in all."""
-    names = [run.path.name for run in runs]
-    rows = [("", *names), ("success", *map(score, runs)), ("remarks", *map(remarks, runs))]
+    """Scores, which runs they are of, and every entry of the manifests that is not the same."""
+    manifests = [run.manifest for run in runs]
+    rows = [("", *names(runs)), ("success", *map(score, runs)), ("remarks", *map(remarks, runs))]
+    if any(map(frozen, manifests)):
+        rows.append(("frozen", *("; ".join(frozen(m)) or "-" for m in manifests)))
     rows.append(("without noise", *(score(run, "eval/success_noise0") for run in runs)))
     rows.append(("last three evaluations", *map(last_three, runs)))
     rows.append(("area under the curve", *map(area_of, runs)))
-    flat = [flatten(run.manifest) for run in runs]
+    rows.append(("data", *(f"{m['data']['sha256'][:12]} {m['data']['origin']}" for m in manifests)))
+    rows.append(("MuJoCo", *(mujoco(m)[1] for m in manifests)))
+    rows.append(("commit", *map(short_commit, manifests)))
+    rows.append(("manifest", *(seal(m)[:12] for m in manifests)))
+    flat = [flatten(manifest) for manifest in manifests]
     for key in dict.fromkeys(key for entries in flat for key in entries):
         values = [entries.get(key, "-") for entries in flat]
         if key not in ASIDE and not key.startswith("members") and len(set(map(str, values))) > 1:

@@ -25,7 +25,10 @@ Column = Any  # of numbers, in NumPy's or JAX's hands
 
 
 class Transitions(NamedTuple):
-    """A dataset of M transitions and R rows of observations, on the host or on a device."""
+    """A dataset of M transitions and R rows of observations, on the host or on a device.
+
+    Both may be padded at the end: what lies behind `count` is never looked at.
+    """
 
     obs: Obs  # [R, ...], a tree
     row: Column  # [M], where a transition's observation is; the next one is in row + 1
@@ -33,6 +36,7 @@ class Transitions(NamedTuple):
     reward: Column  # [M]
     mask: Column  # [M], 0 where the task itself ended, so nothing is bootstrapped
     terminal: Column  # [M], 1 on the last transition of an episode, for whatever reason
+    count: Column  # [], how many of the M are real; traced, so another number compiles nothing
 
 
 def transitions(obs: Obs, action, reward, mask, terminal) -> Transitions:
@@ -42,7 +46,7 @@ def transitions(obs: Obs, action, reward, mask, terminal) -> Transitions:
         raise InputError(f"{len(ends)} transitions in {ends.sum()} episodes, but {rows(obs)} rows")
     row = np.arange(len(ends), dtype=np.int32) + np.cumsum(ends, dtype=np.int32) - ends
     action, reward, mask = (np.asarray(x, np.float32) for x in (action, reward, mask))
-    return Transitions(obs, row, action, reward, mask, ends)
+    return Transitions(obs, row, action, reward, mask, ends, np.int32(len(ends)))
 
 
 def fold(

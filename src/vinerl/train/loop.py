@@ -17,6 +17,8 @@ from vinerl.types import Metrics
 
 SECONDS = 2.0  # a block takes about this long
 
+Data = Transitions | Callable[[int], Transitions]  # or what each step learns from
+
 
 class Moment(NamedTuple):
     """A run between two blocks."""
@@ -30,6 +32,10 @@ class Moment(NamedTuple):
 def interval(*every: int) -> int:
     """What a block's length must divide, given everything that happens between blocks."""
     return math.gcd(*every)
+
+
+def at(data: Data, step: int) -> Transitions:
+    return data(step) if callable(data) else data
 
 
 def choose(block: Block, stack: Stack, data: Transitions, limit: int) -> int:
@@ -54,7 +60,7 @@ def fit(
     agent_of: AgentOf,
     block: Block,
     stack: Stack,
-    data: Transitions,
+    data: Data,
     *,
     steps: int,
     length: int,
@@ -64,6 +70,7 @@ def fit(
 ) -> Iterator[Moment]:
     """The run after every block until `steps`, or until no member is learning any more.
 
+    data           a function is asked once a block, for its first step
     first, window  where a resumed run goes on: its step, and the blocks since its last log
     """
     diagnose = offline.diagnose(agent_of)
@@ -71,11 +78,12 @@ def fit(
     if not (np.asarray(stack.status) == 0).any():
         return
     for step in range(first + length, steps + 1, length):
-        stack, seen = block(stack, data, length)
+        now = at(data, step - length)
+        stack, seen = block(stack, now, length)
         window.append(seen)
         over = step == steps or not (np.asarray(stack.status) == 0).any()
         due = over or step % log_every == 0
-        metrics = summary(window) | diagnose(stack, data) if due else None
+        metrics = summary(window) | diagnose(stack, now) if due else None
         window = [] if due else window
         yield Moment(step, stack, metrics, window)
         if over:

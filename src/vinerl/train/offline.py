@@ -47,7 +47,7 @@ def start(agent_of: AgentOf, members: Member) -> Stack:
 def draw(agent: Agent, data: Transitions, key: Key) -> Batch:
     """A minibatch from anywhere in the data."""
     cfg = agent.config
-    starts = jax.random.randint(key, (cfg.batch_size,), 0, len(data.row) - cfg.horizon + 1)
+    starts = jax.random.randint(key, (cfg.batch_size,), 0, data.count - cfg.horizon + 1)
     return fold(data, starts, cfg.horizon, cfg.discount, cfg.chunk)
 
 

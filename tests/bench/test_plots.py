@@ -1,0 +1,114 @@
+"""Pictures of runs written by hand."""
+
+import json
+
+import matplotlib.pyplot as plt
+import pytest
+from PIL import Image
+
+from vinerl import disk
+from vinerl.bench import plots, runs
+from vinerl.bench.runs import Run
+from vinerl.train import metrics
+
+MANIFEST = {
+    "schema": 1,
+    "agent": {"name": "vine", "config": {"alpha": 10.0}},
+    "task": "pointmaze-medium-navigate-singletask-task1-v0",
+    "run": {"steps": 20},
+    "members": [
+        {"seed": 0, "status": "learning"},
+        {"seed": 1, "status": "no gradient", "frozen_at": 10},
+    ],
+    "data": {"path": "x.npz", "origin": "regenerated", "sha256": "a" * 64, "card": {}},
+    "versions": {"mujoco": "3.2.7"},
+    "commit": "c0ffee1234567",
+    "ended": None,
+}
+MAZE = {"map": [[1, 1, 1], [1, 0, 1], [1, 1, 1]], "unit": 4.0, "offset": [4.0, 4.0]}
+MAZE |= {"goal": [0.5, 0.5], "tolerance": 0.5}
+FACTS = "regenerated data, MuJoCo 3.2.7, 20 steps, seeds 0 1, commit c0ffee1, frozen: seed 1 at 10"
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setitem(plots.STYLE, "figure.dpi", 50)
+    path = tmp_path / "one"
+    path.mkdir()
+    disk.write_sealed(path / "manifest.json", MANIFEST)
+    for step, success in ((10, [0.0, 0.5]), (20, [0.5, 1.0])):
+        metrics.write(path / "metrics.jsonl", step, {"eval/success": success})
+    episode = {"success": 1.0, "path": [[0.0, 0.0], [0.5, 0.5]], "rewards": []}
+    final = {"environment": {"maze": MAZE}, "episodes": {"eval/success": [[episode], [episode]]}}
+    (path / "final.json").write_text(json.dumps(final))
+    return Run(path)
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Every figure that is saved, its words as they stand in it."""
+    found, close = [], plt.close
+
+    def keep(figure):
+        figure.draw_without_rendering()
+        found.append(figure)
+        close(figure)
+
+    monkeypatch.setattr(plots.plt, "close", keep)
+    return found
+
+
+def recorded(path):
+    with Image.open(path) as image:
+        image.load()
+        return json.loads(image.info["Description"])
+
+
+def boxes(figure):
+    """The foot line, and everything else, in pixels."""
+    *words, foot = figure.texts
+    rest = [text.get_window_extent() for text in words]
+    return foot.get_window_extent(), rest + [a.get_tightbbox() for a in figure.axes if a.axison]
+
+
+def test_every_picture_has_its_origin_at_its_foot_and_in_the_file(run, figures, tmp_path):
+    seal = json.loads((run.path / "manifest.json").read_text())["seal"]
+    name = f"{tmp_path.name}/one"
+    made = [*runs.draw(run), plots.compare([run, run], tmp_path / "both.png")]
+    assert [path.name for path in made] == ["curve.png", "paths.png", "both.png"]
+    for path, figure, count in zip(made, figures, (1, 1, 2), strict=True):
+        said = figure.texts[-1].get_text().replace("\n", " ")
+        assert said.startswith(f"{name}: {FACTS}")
+        record = recorded(path)
+        assert record == [{"run": name, "manifest": seal, "data": "a" * 64}] * count
+        foot, rest = boxes(figure)
+        assert foot.x0 >= 0
+        assert foot.x1 <= figure.bbox.width
+        assert foot.y0 >= 0
+        assert all(foot.y1 <= box.y0 for box in rest), "nothing is drawn over it"
+
+
+def test_a_picture_at_the_end_of_a_run_has_the_seal_its_manifest_is_going_to_have(run):
+    ended = run.manifest | {"ended": "now"}
+    curve, *_ = runs.draw(run, ended)
+    disk.write_sealed(run.path / "manifest.json", ended)
+    seal = json.loads((run.path / "manifest.json").read_text())["seal"]
+    assert recorded(curve)[0]["manifest"] == seal
+
+
+def test_a_line_of_a_comparison_names_its_run_and_counts_frozen_members(run, figures, tmp_path):
+    other = tmp_path / "two"
+    other.mkdir()
+    members = [{"seed": s, "status": "learning"} for s in (0, 1)]
+    disk.write_sealed(other / "manifest.json", MANIFEST | {"members": members})
+    (other / "metrics.jsonl").write_bytes((run.path / "metrics.jsonl").read_bytes())
+    plots.compare([run, Run(other)], tmp_path / "both.png")
+    labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
+    assert labels == ["one (1 of 2 frozen)", "two"]
+
+
+@pytest.mark.parametrize("suffix", ["pdf", "svg"])
+def test_other_formats_carry_the_seal_too(run, tmp_path, suffix):
+    path = plots.compare([run, run], tmp_path / f"both.{suffix}")
+    assert path is not None
+    assert runs.seal(run.manifest)[:20].encode() in path.read_bytes()
