@@ -30,7 +30,7 @@ import safetensors.numpy
 from throughput import random_data
 
 from vinerl.agents import AGENTS
-from vinerl.bench import jobs, provenance, tuned
+from vinerl.bench import jobs, provenance, tasks, tuned
 from vinerl.bench.saver import Saver
 from vinerl.data.fold import Transitions
 from vinerl.train import evaluate, offline, stack
@@ -59,7 +59,9 @@ class Setup(NamedTuple):
 def setup(args: argparse.Namespace) -> Setup:
     """antmaze-large at the paper's size, or the same program with small networks."""
     config, make = AGENTS["vine"]
-    config = replace(config, **tuned.VINE["antmaze-large"].agent)
+    row = tuned.row("vine", tasks.named("antmaze-large-navigate-singletask-task1-v0"))
+    assert row is not None
+    config = replace(config, **row.agent)
     config = replace(config, **SMALL) if args.small else config
     data = jax.device_put(random_data(5_000 if args.small else 100_000, obs=29, action=8))
     spec = Spec(jax.ShapeDtypeStruct(data.obs.shape[1:], jnp.float32), data.action.shape[1])

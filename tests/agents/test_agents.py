@@ -32,7 +32,22 @@ VARIANTS = {  # agents with more than one face
         {"stop_at": 2},
         {"target_every": 2},
         {"precision": "bfloat16"},
-    ]
+        {"critic": "mlp", "target": "std"},
+    ],
+    "rebrac": [{"critic": "residual", "target": "min"}],
+    "fql": [{"horizon": 3}],
+    "qam-edit": [{"precision": "bfloat16"}],
+}
+# Floats that change nothing where another field has its default.
+IDLE = {
+    "vine": {"rho"},
+    "rebrac": {"noise_clip"},
+    "fawac": {"max_weight"},
+    "qam": {"alpha", "edit_scale", "entropy_per_dim"},
+    "qam-fql": {"edit_scale", "entropy_per_dim"},
+    "qam-edit": {"alpha"},
+    "dac": {"inv_temp"},
+    "cgql": {"noisy_weight"},
 }
 CASES = {name: (name, {}) for name in AGENTS} | {
     " ".join([name, *(f"{field}={value}" for field, value in changes.items())]): (name, changes)
@@ -59,7 +74,9 @@ class Trained(NamedTuple):
 
 
 def changed(config):
-    far = {"tau": 0.5, "max_grad_norm": 0.5, "noise": 0.5, "lr_end": 0.3, "lr": 1e-3}
+    far = {"tau": 0.5, "noise": 0.5, "lr_end": 0.3, "lr": 1e-3}
+    # Adam does not see the scale of a gradient that is clipped in every step.
+    far["max_grad_norm"] = 0.5 if np.isinf(config.max_grad_norm) else np.inf
     floats = {name: getattr(config, name) for name in stack.stackable(config)}
     return replace(config, **{name: far.get(name, 0.9 * value) for name, value in floats.items()})
 
@@ -161,4 +178,5 @@ def test_a_stack_over_every_float_field_equals_separate_runs(case):
     pick = lambda i: jax.tree.map(lambda x: x[i], (runs.state.params, runs.state.targets))
     assert relative(pick(-1), (states[-1].params, states[-1].targets)) < 1e-5
     for i, name in enumerate(names, start=1):
-        assert relative(pick(i), pick(0)) > 1e-4, name
+        moved = relative(pick(i), pick(0))
+        assert moved == 0 if name in IDLE.get(CASES[case][0], ()) else moved > 1e-5, name

@@ -11,10 +11,10 @@ import optax
 from vinerl.flow import samplers
 from vinerl.flow.path import matching_error
 from vinerl.nets.actors import VelocityField
-from vinerl.nets.critics import ResidualCritic
 from vinerl.rl.learner import Agent, AgentConfig
 from vinerl.rl.losses import td_loss
 from vinerl.rl.policies import flow_policy, spread
+from vinerl.rl.values import make_critic, target_value
 from vinerl.types import TIME, Spec
 
 
@@ -32,16 +32,14 @@ class VineConfig(AgentConfig):
     batch_size: int = 512  # transitions in a gradient step
     discount: float = 0.995  # gamma, per environment step
     critics: int = 2  # the target takes their minimum, the actor their mean
-    critic_layout: Literal["branches", "pre-norm"] = "branches"  # of the residual critic
-    critic_blocks: int = 2  # residual branches, each of the critic_hidden layers
+    critic: Literal["mlp", "residual"] = "residual"  # how its layers are put together
+    target: Literal["std", "min"] = "min"  # of the critics: mean less rho std, or the minimum
     unroll: bool | None = None  # compile K steps in a row, no loop; None: unless on a CPU
 
 
 def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
     actor = VelocityField(cfg.actor_hidden, spec.action_dim, cfg.actor_layer_norm, cfg.dtype)
-    critic = ResidualCritic(
-        cfg.critic_hidden, cfg.critic_blocks, cfg.critics, cfg.critic_layout, cfg.dtype
-    )
+    critic = make_critic(cfg)
     step, times = samplers.STEPS[cfg.sampler], samplers.grid(cfg.flow_steps)
     estimates = samplers.ESTIMATES[cfg.sampler]
     unroll = jax.default_backend() != "cpu" if cfg.unroll is None else cfg.unroll
@@ -88,9 +86,9 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
         key_next, key_actor, key_match = jax.random.split(key, 3)
 
         next_action = jnp.clip(whole(state.params["actor"], batch.next_obs, key_next), -1, 1)
-        next_q = critic.apply(state.targets["critic"], batch.next_obs, next_action).min(axis=0)
+        next_qs = critic.apply(state.targets["critic"], batch.next_obs, next_action)
         qs = critic.apply(params["critic"], batch.obs, batch.action)
-        critic_loss, metrics = td_loss(qs, batch, next_q)
+        critic_loss, metrics = td_loss(qs, batch, target_value(cfg, next_qs))
 
         # dQ/da flows back through all K steps into the velocity field.
         noises = noise(batch, key_actor)

@@ -1,4 +1,4 @@
-"""Variance-preserving diffusion on K levels: the forward noising and the DDPM step.
+"""Variance-preserving diffusion on K levels: the forward noising and two step rules.
 
 Levels are a grid like any other, K, K - 1, .., 0; the field predicts the noise in x at level i.
 """
@@ -51,5 +51,16 @@ def ddpm_step(schedule: Schedule) -> Step:
         beta = 1 - alpha[i]
         mean = jnp.sqrt(bar[i_next]) * beta * action + jnp.sqrt(alpha[i]) * (1 - bar[i_next]) * x
         return mean / (1 - bar[i]) + (i > 1) * jnp.sqrt(beta) * noise
+
+    return step
+
+
+def jump_step(schedule: Schedule) -> Step:
+    """QSM's rule as it was run: jump to the estimate, add noise, clip."""
+
+    def step(predict: Velocity, noise: Array, x: Array, i: Array, i_next: Array) -> Array:
+        del i_next
+        x = clean(schedule, predict, x, i) + (i > 1) * jnp.sqrt(1 - schedule.alpha[i]) * noise
+        return jnp.clip(x, -1, 1)
 
     return step

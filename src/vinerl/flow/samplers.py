@@ -32,6 +32,18 @@ def vine_step(velocity: Velocity, noise: Array, x: Array, t: Array, t_next: Arra
     return endpoint(velocity, interpolate(noise, x, t), t)
 
 
+def sde_step(velocity: Velocity, noise: Array, x: Array, t: Array, t_next: Array) -> Array:
+    """One step of the memoryless SDE with the flow's marginals, its times half a step ahead."""
+    dt = t_next - t
+    drift = 2 * velocity(x, t) - x / (t + dt)
+    return x + dt * drift + jnp.sqrt(dt) * diffusion_of(t, dt) * noise
+
+
+def diffusion_of(t: Array, dt: Array) -> Array:
+    """sigma of the memoryless SDE at the step that begins at t."""
+    return jnp.sqrt(2 * (1 - t + dt) / (t + dt))
+
+
 STEPS: dict[str, Step] = {"euler": euler_step, "vine": vine_step}
 
 
@@ -88,6 +100,12 @@ def sample(
     noises = noise * jax.random.normal(key, (len(times), *shape))
     end = None if stop_at is None else stop_at + 1
     return trace(step, velocity, noises[:end], times[:end], remat=remat, unroll=unroll)[-1]
+
+
+def transport(velocity: Velocity, start: Array, steps: int, *, unroll: bool = False) -> Array:
+    """Where the flow's ODE takes a given start [B, A]."""
+    noises = jnp.broadcast_to(start, (steps + 1, *start.shape))
+    return trace(euler_step, velocity, noises, grid(steps), unroll=unroll)[-1]
 
 
 def euler_estimates(path: Array, times: Array) -> Array:

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from vinerl.nets.encoders import Encoder
-from vinerl.nets.mlp import Dtype, Network, PreNormMLP, ResidualMLP
+from vinerl.nets.mlp import MLP, Dtype, Network, PreNormMLP, ResidualMLP
 from vinerl.types import Array, Obs
 
 
@@ -21,6 +21,19 @@ def ensemble(layers: type[nn.Module], size: int) -> type[nn.Module]:
         out_axes=0,
         axis_size=size,
     )
+
+
+class Critic(Network):
+    """Plain layers, each with LayerNorm."""
+
+    hidden: Sequence[int]
+    critics: int
+    dtype: Dtype = jnp.float32
+
+    @nn.compact
+    def __call__(self, obs: Obs, *inputs: Array) -> Array:
+        layers = ensemble(MLP, self.critics)(self.hidden, 1, layer_norm=True, dtype=self.dtype)
+        return layers(Encoder()(obs), *inputs).squeeze(-1)
 
 
 class ResidualCritic(Network):

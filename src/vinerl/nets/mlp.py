@@ -5,7 +5,7 @@ its inputs, and the last one gives its outputs, in float32: positions of 33.0 an
 number in bfloat16, and so are values of -200.1 and -200.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,18 +27,19 @@ class Network(nn.Module):
 
 
 class Hidden(nn.Module):
-    """Dense and GELU, width after width."""
+    """Dense and an activation, width after width."""
 
     widths: Sequence[int]
     layer_norm: bool = False
     dtype: Dtype = jnp.float32
+    activation: Callable[[Array], Array] = nn.gelu
 
     @nn.compact
     def __call__(self, *inputs: Array) -> Array:
         x = jnp.concatenate(inputs, axis=-1)
         for width in self.widths:
             exact = jnp.promote_types(x.dtype, self.dtype)
-            x = nn.gelu(Dense(width, dtype=exact)(x).astype(self.dtype))
+            x = self.activation(Dense(width, dtype=exact)(x).astype(self.dtype))
             x = nn.LayerNorm(dtype=self.dtype)(x) if self.layer_norm else x
         return x
 

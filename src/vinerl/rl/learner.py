@@ -31,6 +31,11 @@ class AgentConfig:
     actor_hidden: tuple[int, ...] = (512,) * 4  # widths of the actor's layers
     critic_hidden: tuple[int, ...] = (512,) * 4  # widths of the critic's layers
     critics: int = 10  # size of the ensemble
+    critic: Literal["mlp", "residual"] = "mlp"  # how its layers are put together
+    critic_blocks: int = 2  # residual: branches, each of the critic_hidden layers
+    critic_layout: Literal["branches", "pre-norm"] = "branches"  # residual: two readings of it
+    target: Literal["std", "min"] = "std"  # of the critics: mean less rho std, or the minimum
+    rho: float = 0.5  # how pessimistic the target is, where it is "std"
     target_every: int = 1  # gradient steps between target updates
     max_grad_norm: float = float("inf")  # over all networks together
     precision: Literal["float32", "bfloat16"] = "float32"  # of hidden layers; weights are float32

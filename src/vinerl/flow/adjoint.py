@@ -1,0 +1,50 @@
+"""Control on the memoryless SDE: how far a tuned field departs from its base along a path."""
+
+import jax
+import jax.numpy as jnp
+
+from vinerl.flow import samplers
+from vinerl.types import Array, Velocity
+
+
+def roll(tuned: Velocity, base: Velocity, noises: Array, *, unroll: bool = False) -> Array:
+    """The tuned field's SDE and, as its last step, the base field's ODE, [K + 1, B, A]."""
+    times = samplers.grid(len(noises) - 1)
+    path = samplers.trace(samplers.sde_step, tuned, noises[:-1], times[:-1], unroll=unroll)
+    last = samplers.euler_step(base, noises[-1], path[-1], times[-2], times[-1])
+    return jnp.concatenate([path, last[None]])
+
+
+def control_cost(tuned: Velocity, base: Velocity, path: Array) -> Array:
+    """2 |tuned - base|^2 / sigma^2, summed over the SDE's steps, mean over samples."""
+    t, _, sigma = _schedule(path)
+    shift = jax.vmap(tuned)(path[:-2], t[:-1]) - jax.vmap(base)(path[:-2], t[:-1])
+    return jnp.mean(jnp.sum(2 * (shift / sigma[:-1]) ** 2, axis=(0, -1)))
+
+
+def lean_adjoints(base: Velocity, path: Array, terminal: Array) -> Array:
+    """The terminal adjoint carried back along `path` by the base drift alone, [K, B, A]."""
+    t, dt, _ = _schedule(path)
+
+    def back(g, inputs):
+        x, t = inputs
+        _, pull = jax.vjp(lambda x: 2 * base(x, t + dt) - x / (t + dt), x)
+        g = g + dt * pull(g)[0]
+        return g, g
+
+    return jax.lax.scan(back, terminal, (path[:-1], t), reverse=True)[1]
+
+
+def matching_loss(tuned: Velocity, base: Velocity, path: Array, terminal: Array) -> Array:
+    """How far `tuned` is from the field that the adjoints ask for, summed over the path."""
+    t, _, sigma = _schedule(path)
+    shift = jax.vmap(tuned)(path[:-1], t) - jax.vmap(base)(path[:-1], t)
+    error = 2 / sigma * shift + sigma * lean_adjoints(base, path, terminal)
+    return jnp.mean(jnp.sum(error**2, axis=(0, -1)))
+
+
+def _schedule(path: Array) -> tuple[Array, Array, Array]:
+    """Times [K], step size and diffusion [K, 1, 1] of a path [K + 1, B, A]."""
+    steps = len(path) - 1
+    t, dt = samplers.grid(steps)[:-1], jnp.float32(1 / steps)
+    return t, dt, samplers.diffusion_of(t, dt)[:, None, None]
