@@ -1,0 +1,104 @@
+"""vinerl results ..., queue ... and reproduce: what they do."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from vinerl.bench import queue, results, show
+from vinerl.bench.progress import duration
+from vinerl.bench.queue import Entry
+from vinerl.bench.runs import Run
+from vinerl.data import files
+from vinerl.errors import InputError
+
+FOLDER = Path("results")
+
+
+@dataclass(frozen=True)
+class Table:
+    """Every published cell: mean success over its seeds, with an interval."""
+
+    folder: Path = FOLDER
+
+
+def table(asked: Table) -> None:
+    seeds = results.read(asked.folder)
+    print(show.table(results.table(seeds)) if seeds else f"nothing is published in {asked.folder}")
+
+
+@dataclass(frozen=True)
+class Add:
+    """Publish a run: a small file for each of its seeds."""
+
+    run: tyro.conf.Positional[Path]
+    folder: Path = FOLDER
+    unfinished: bool = False  # also one that has not ended, with the steps it has reached
+
+
+def add(asked: Add) -> None:
+    for path in results.publish(Run(asked.run), asked.folder, asked.unfinished):
+        print(path)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is to be measured, what of it is missing, and what that will cost."""
+
+    folder: Path = FOLDER
+
+
+def status(asked: Status) -> None:
+    entries = queue.read(asked.folder / "queue.toml")
+    print(show.table(queue.status(entries, results.read(asked.folder))))
+
+
+@dataclass(frozen=True)
+class Next:
+    """Measure what is most worth it, for so many minutes; asked again, it goes on."""
+
+    minutes: float = 10.0
+    folder: Path = FOLDER
+    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    runs: Path = Path("runs/queue")  # where the runs are
+    group: str | None = None  # only of this section
+    dry_run: bool = False  # say what would be done, and do nothing
+
+
+def following(asked: Next) -> None:
+    entries = queue.read(asked.folder / "queue.toml")
+    if asked.group:
+        entries = _of(entries, asked.group)
+    folder = files.folder(asked.dir)
+    chosen = queue.plan(entries, results.read(asked.folder), asked.minutes, folder)
+    if not chosen:
+        print("nothing is missing")
+        return
+    print(tell(chosen, folder))
+    if not asked.dry_run:
+        for path in queue.work(entries, asked.folder, asked.minutes, folder, asked.runs):
+            print(path)
+
+
+def tell(chosen: Sequence[tuple[Entry, float]], folder: Path) -> str:
+    """A plan in words."""
+    first = queue.data_seconds(chosen[0][0].task, folder)
+    lines = [f"make its data, about {duration(first)}"] if first else []
+    lines += [
+        f"{entry.name}: {entry.members} members, about {duration(entry.seconds)}"
+        for entry, _ in chosen
+    ]
+    return "\n".join([*lines, f"in all about {duration(chosen[-1][1])}"])
+
+
+def _of(entries: Sequence[Entry], group: str) -> list[Entry]:
+    found = [entry for entry in entries if entry.group == group]
+    if not found:
+        known = ", ".join(dict.fromkeys(entry.group for entry in entries))
+        raise InputError(f"the queue has no section {group!r}; there are {known}")
+    return found
+
+
+RESULTS = {"table": (Table, table), "add": (Add, add)}
+QUEUE = {"status": (Status, status), "next": (Next, following)}

@@ -1,0 +1,201 @@
+"""Published seeds: what may be averaged, what is refused, and what is told with a number."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from vinerl import disk
+from vinerl.bench import results
+from vinerl.bench.runs import Run
+from vinerl.errors import InputError
+
+PUBLISHED = Path(__file__).parents[2] / "results" / "antmaze-large-navigate-task1" / "vine"
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that has ended: the published one with an evaluation at its end."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    manifest = json.loads((PUBLISHED / "manifest.json").read_text())
+    manifest |= {"ended": "2026-01-01T00:00:00+00:00"}
+    disk.write_sealed(folder / "manifest.json", manifest)
+    lines = (PUBLISHED / "metrics.jsonl").read_text()
+    end = {"step": 150000, "eval/success": [0.9, 0.8, 1.0, 0.7]}
+    end |= {"eval/success_noise0": [0.5, 0.6, 0.7, 0.8]}
+    (folder / "metrics.jsonl").write_text(lines + json.dumps(end) + "\n")
+    return Run(folder)
+
+
+def changed(run, folder, **changes):
+    """The same run under another manifest."""
+    manifest = copy.deepcopy(run.manifest)
+    for name, value in changes.items():
+        at = manifest
+        *above, last = name.split("__")
+        for part in above:
+            at = at[part]
+        at[last] = value
+    folder.mkdir()
+    disk.write_sealed(folder / "manifest.json", manifest)
+    (folder / "metrics.jsonl").write_bytes((run.path / "metrics.jsonl").read_bytes())
+    return Run(folder)
+
+
+def test_every_seed_gets_a_file_with_its_own_numbers(run, tmp_path):
+    paths = results.publish(run, tmp_path / "results")
+    assert [p.name for p in paths] == [f"seed-{i}.json" for i in range(4)]
+    seeds = results.read(tmp_path / "results")
+    assert [seed.score for seed in seeds] == [0.9, 0.8, 1.0, 0.7]
+    third = seeds[2].facts
+    assert third["final"] == {"step": 150000, "success": 1.0, "success_noise0": 0.7}
+    assert third["curve"]["step"] == list(range(10_000, 140_001, 10_000))
+    assert third["curve"]["success"][5:8] == [0.9, 0.7, 1.0]
+    assert len(third["metrics"]["grad_norm/step"]) == 11
+    assert third["provenance"]["commit"] == run.manifest["commit"]
+    assert max(p.stat().st_size for p in paths) < 60_000
+
+
+def test_a_cell_is_the_seeds_of_one_recipe(run, tmp_path):
+    results.publish(run, tmp_path / "results")
+    (cell,) = results.cells(results.read(tmp_path / "results"))
+    mean, low, high = cell.mean()
+    assert mean == pytest.approx(0.85)
+    assert 0.7 <= low < mean < high <= 1.0
+    assert cell.differing() == {}
+    assert cell.recipe["steps"] == 150000
+    assert cell.recipe["data"]["recipe"]["dataset"] == "antmaze-large-navigate-v0"
+    assert cell.recipe["data"]["mujoco"] == "3.2.7"
+
+
+def test_values_of_a_stack_are_cells_of_their_own(run, tmp_path):
+    members = [{"seed": s, "alpha": a, "status": "learning"} for a in (3.0, 10.0) for s in (0, 1)]
+    stacked = changed(run, tmp_path / "two", members=members, agent__config__alpha=[3.0, 10.0])
+    results.publish(stacked, tmp_path / "results")
+    found = {
+        c.recipe["agent"]["config"]["alpha"]: c
+        for c in results.cells(results.read(tmp_path / "results"))
+    }
+    assert {alpha: cell.scores.tolist() for alpha, cell in found.items()} == {
+        3.0: [0.9, 0.8],
+        10.0: [1.0, 0.7],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"run__steps": 300000}, "steps"),
+        ({"run__final_episodes": 10}, "protocol.final_episodes"),
+        ({"agent__config__alpha": 3.0}, "agent.config.alpha"),
+        ({"agent__config__sampler": "euler"}, "agent.config.sampler"),
+        ({"versions__mujoco": "3.3.1"}, "simulator.mujoco"),
+        ({"data__card__recipe__episodes": 500}, "data.recipe.episodes"),
+        ({"data__card__recipe__controller": "0" * 64}, "data.recipe.controller"),
+        ({"data__card__versions__mujoco": "3.3.1"}, "data.mujoco"),
+    ],
+)
+def test_seeds_of_two_recipes_are_never_averaged(run, tmp_path, change, what):
+    other = changed(run, tmp_path / "other", **change)
+    for one in (run, other):
+        results.publish(one, tmp_path / "results")
+    seeds = results.read(tmp_path / "results")
+    assert len(results.cells(seeds)) == 2
+    with pytest.raises(InputError, match=rf"are not averaged, their recipes differ: .*{what} \("):
+        results.together([seeds[0], seeds[-1]])
+
+
+def test_what_may_differ_is_told_with_the_number(run, tmp_path):
+    more = [{"seed": s, "status": "learning"} for s in (4, 5, 6, 7)]
+    other = changed(run, tmp_path / "other", members=more, commit="f" * 40, data__sha256="e" * 64)
+    for one in (run, other):
+        results.publish(one, tmp_path / "results")
+    (cell,) = results.cells(results.read(tmp_path / "results"))
+    assert len(cell.seeds) == 8
+    assert cell.differing() == {
+        "commit": sorted({run.manifest["commit"][:7], "fffffff"}),
+        "data": sorted({run.manifest["data"]["sha256"][:12], "e" * 12}),
+    }
+    row = results.table(cell.seeds)[1]
+    assert row[:4] == ("antmaze-large-navigate-task1", "vine", "150k", "8")
+    assert "commit" in row[5]
+    assert "eeeeeeeeeeee" in row[5]
+
+
+def test_how_a_program_is_compiled_is_no_part_of_a_recipe(run, tmp_path):
+    more = [{"seed": 9, "status": "learning"}] * 1
+    other = changed(run, tmp_path / "other", members=more, agent__config__unroll=True)
+    for one in (run, other):
+        results.publish(one, tmp_path / "results")
+    assert len(results.cells(results.read(tmp_path / "results"))) == 1
+
+
+def test_a_seed_is_not_published_twice_and_then_nothing_is_written(run, tmp_path):
+    results.publish(run, tmp_path / "results")
+    more = [{"seed": s, "status": "learning"} for s in (8, 0)]
+    other = changed(run, tmp_path / "other", members=more)
+    with pytest.raises(InputError, match=r"seed-0\.json is there already"):
+        results.publish(other, tmp_path / "results")
+    assert len(results.read(tmp_path / "results")) == 4
+
+
+def test_an_unfinished_run_is_published_only_when_asked(tmp_path):
+    with pytest.raises(InputError, match="has not ended; --unfinished"):
+        results.publish(Run(PUBLISHED), tmp_path)
+    results.publish(Run(PUBLISHED), tmp_path, unfinished=True)
+    seeds = results.read(tmp_path)
+    assert {seed.recipe["steps"] for seed in seeds} == {140_000}
+    assert [seed.facts["final"] for seed in seeds] == [None] * 4
+    assert [seed.score for seed in seeds] == [1.0] * 4
+    assert results.table(seeds)[1][5] == "no final evaluation"
+
+
+def test_a_copied_moved_or_damaged_file_is_refused_by_name(run, tmp_path):
+    folder = tmp_path / "results"
+    first, second, *_ = results.publish(run, folder)
+    good = first.read_bytes()
+
+    (first.parent / "copy.json").write_bytes(good)
+    with pytest.raises(InputError, match=r"(copy|seed-0)\.json.*(belongs at|same seed)"):
+        results.read(folder)
+    (first.parent / "copy.json").unlink()
+
+    first.write_bytes(good.replace(b'"seed": 0', b'"seed": 7'))
+    with pytest.raises(InputError, match=r"seed-0\.json: damaged or edited"):
+        results.read(folder)
+    first.write_bytes(b"{}")
+    with pytest.raises(InputError, match=r"seed-0\.json: not a file of vinerl's"):
+        results.read(folder)
+    first.write_bytes(good)
+
+    facts = json.loads(second.read_text())
+    facts["recipe"]["task"] = "antmaze-tiny-navigate-singletask-task1-v0"
+    disk.write_sealed(second, facts)
+    with pytest.raises(InputError, match="unknown task 'antmaze-tiny"):
+        results.read(folder)
+
+
+def test_numbers_that_json_has_not_are_left_out(run, tmp_path):
+    line = {"step": 149000, "actor/bc": [float("inf"), 1.0, 1.0, 1.0]}
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    path = results.publish(run, tmp_path / "results")[0]
+    assert results.read(tmp_path / "results")[0].facts["metrics"]["actor/bc"]["value"][-1] is None
+    assert "Infinity" not in path.read_text()
+
+
+def test_labels_name_what_is_not_as_usual(run):
+    member = {"seed": 0}
+    recipe = results.recipe_of(run.manifest, member, 150000)
+    assert results.label(recipe) == "vine"
+    recipe["agent"]["config"] |= {"sampler": "euler", "alpha": 3.0}
+    assert results.label(recipe) == "vine alpha=3.0 sampler=euler"
+
+
+def test_the_mean_is_that_of_the_scores():
+    facts = [{"final": {"success": x}, "curve": {"success": [0.0]}} for x in (0.2, 0.4, 0.9)]
+    cell = results.Cell({}, [results.Seed(Path(), {}, i, f) for i, f in enumerate(facts)])
+    assert cell.mean()[0] == pytest.approx(np.mean([0.2, 0.4, 0.9]))
