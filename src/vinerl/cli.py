@@ -17,6 +17,8 @@ COMMANDS = {
     "plot": "draw a run's pictures again",
     "data": "make a dataset, get the official one, check a file, draw it",
     "controllers": "train what walks the ant through the mazes",
+    "results": "the table of all published seeds; publish a run",
+    "queue": "what is to be measured next, and measure it",
     "doctor": "check versions, device, rendering, disk, and train ten steps",
 }
 

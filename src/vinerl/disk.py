@@ -33,7 +33,7 @@ def sha256(path: Path) -> str:
 def write_sealed(path: Path, facts: dict[str, Any]) -> None:
     """Strict JSON with a hash of its own contents in it."""
     sealed = {k: v for k, v in facts.items() if k != SEAL}
-    sealed[SEAL] = _hash(sealed)
+    sealed[SEAL] = digest(sealed)
     write(path, json.dumps(sealed, indent=1, allow_nan=False).encode())
 
 
@@ -46,13 +46,14 @@ def read_sealed(path: Path, schema: int) -> dict[str, Any]:
     if not isinstance(facts, dict) or SEAL not in facts:
         raise InputError(f"{path}: not a file of vinerl's, or damaged: it has no seal")
     seal = facts.pop(SEAL)
-    if seal != _hash(facts):
+    if seal != digest(facts):
         raise InputError(f"{path}: damaged or edited, its contents do not match its seal")
     if facts.get("schema") != schema:
         raise InputError(f"{path}: schema {facts.get('schema')}, this version reads {schema}")
     return facts
 
 
-def _hash(facts: dict[str, Any]) -> str:
+def digest(facts: dict[str, Any]) -> str:
+    """The hash of facts, in whatever order they stand."""
     text = json.dumps(facts, sort_keys=True, allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from vinerl.agents import AGENTS
-from vinerl.bench import jobs, tasks, tuned
+from vinerl.bench import commands, jobs, tasks
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 from vinerl.train import loop
@@ -92,18 +92,6 @@ def test_scene_and_puzzle_are_sparse_and_others_are_not():
     assert all(tasks.named(name).domain.endswith("-sparse") for name in sparse)
 
 
-def test_every_tuned_value_names_a_field_and_every_row_a_task():
-    domains = {tasks.named(name).domain for name in ogbench.TASKS} | set(ogbench.TASKS)
-    options = set(jobs.DEFAULTS)
-    for agent, rows in tuned.TUNED.items():
-        known = {f.name for f in fields(AGENTS[agent][0])}
-        for where, row in rows.items():
-            assert where in domains, (agent, where)
-            assert set(row.agent) <= known, (agent, where)
-            assert set(row.run) <= options, (agent, where)
-            assert row.by, (agent, where)
-
-
 def test_a_list_for_a_float_field_is_several_members():
     job = resolve(alpha=(1.0, 3.0, 10.0), seeds=[0, 1])
     assert job.members == 6
@@ -127,6 +115,9 @@ def test_a_list_for_a_float_field_is_several_members():
         ({"block": -2}, r"--block -2"),
         ({"workers": 0}, r"--workers 0"),
         ({"eval_episodes": 0}, r"--eval-episodes 0"),
+        ({"shard_every": 0}, r"--shard-every 0: expected a whole number, 1 or more"),
+        ({"rescale_actions": True}, r"--rescale-actions is for --data: the actions of pointmaze"),
+        ({"task": ANT, "rescale_actions": True}, r"--rescale-actions is for --data"),
         ({"log": ("paper",)}, r"--log paper: there are tensorboard, wandb"),
         ({"alpha": float("nan")}, r"--agent.alpha nan: expected a number"),
         ({"alpha": (1.0, "x")}, r"--agent.alpha .*: expected a number"),
@@ -191,6 +182,49 @@ def test_own_data_are_standardised_unless_told_otherwise():
     assert (job.normalise, job.origin["normalise"]) == ("standard", "default for own data")
     assert job.task is None
     assert resolve(data="x.npz", normalise="none").normalise == "none"
+
+
+def test_files_of_a_folder_take_turns_of_a_thousand_steps_unless_told_otherwise():
+    job = resolve(data="parts")
+    assert (job.shard_every, job.origin["shard_every"]) == (1000, "default")
+    job = resolve(data="parts", shard_every=50)
+    assert (job.shard_every, job.origin["shard_every"]) == (50, "flag")
+
+
+def test_what_is_put_right_is_asked_for():
+    job = resolve(data="x.npz")
+    assert (job.drop_bad_rows, job.rescale_actions) == (False, False)
+    job = resolve(data="x.npz", drop_bad_rows=True, rescale_actions=True)
+    assert (job.drop_bad_rows, job.rescale_actions) == (True, True)
+
+
+@pytest.mark.parametrize("switch", ["--drop-bad-rows", "--rescale-actions", "--drop_bad_rows"])
+def test_the_word_after_a_switch_may_be_the_agent(switch):
+    line = [switch, "--data", "x.npz", "--shard-every", "20"]
+    assert commands.agent_name([switch, "fast", *line[1:]]) == ("fast", line)
+    asked = commands.parse(line)
+    assert (asked.agent, asked.shard_every) == ("vine", 20)
+    assert asked.drop_bad_rows != asked.rescale_actions
+
+
+def test_a_manifest_from_before_an_option_goes_on_as_it_began(tmp_path):
+    job = resolve(data="parts", shard_every=50, drop_bad_rows=True, rescale_actions=True)
+    manifest = {
+        "run": {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT},
+        "agent": {
+            "name": "vine",
+            "config": {k: jobs.freeze(v) for k, v in vars(job.config).items()},
+        },
+        "task": None,
+        "data": {"path": "parts"},
+        "block": 10,
+        "from": job.origin,
+    }
+    options = lambda job: (job.shard_every, job.drop_bad_rows, job.rescale_actions)
+    assert options(jobs.again(manifest, tmp_path, None)) == (50, True, True)
+    for name in ("shard_every", "drop_bad_rows", "rescale_actions"):
+        del manifest["run"][name]
+    assert options(jobs.again(manifest, tmp_path, None)) == (1000, False, False)
 
 
 def test_the_folder_of_datasets_is_given_or_from_the_environment(tmp_path, monkeypatch):

@@ -42,7 +42,7 @@ def done(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "OFFICIAL", folder / "nothing")
         patch.setattr("builtins.print", lambda *words, **_: said.append(" ".join(map(str, words))))
-        patch.setitem(tuned.VINE[tasks.DEFAULT].run, "episodes", 3)
+        patch.setitem(tuned.SMALL_RUN, "episodes", 3)
         options = OPTIONS | SMALL | {"task": tasks.DEFAULT, "dir": folder / "data"}
         run = vinerl.train(out=folder / "run", **options)
     (data,) = (folder / "data").rglob("*-navigate-v0.npz")
@@ -75,6 +75,9 @@ def test_the_manifest_says_what_was_run_with_what(done):
         "log": [],
         "stop_on_bad": False,
         "deterministic": False,
+        "shard_every": 1000,
+        "drop_bad_rows": False,
+        "rescale_actions": False,
     }
     assert manifest["exact"].startswith("bit-exact")
     assert [m["status"] for m in manifest["members"]] == ["learning"] * 2

@@ -9,7 +9,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from vinerl.agents import AGENTS
-from vinerl.bench import data_commands, doctor, jobs, runs, show
+from vinerl.bench import data_commands, doctor, jobs, result_commands, runs, show
 from vinerl.bench.jobs import Request
 from vinerl.errors import InputError
 
@@ -56,7 +56,8 @@ class Train(Generic[C]):
 
     agent: tyro.conf.FlagConversionOff[C]
     task: str | None = None  # an OGBench task (default: the pointmaze job)
-    data: Path | None = None  # a file of your own instead; see the README for its layout
+    protocol: Literal["qam", "vine"] | None = None  # critics and returns as whose runs (else own)
+    data: Path | None = None  # a file of your own, or a folder of them; see the README
     seeds: Seeds = None  # one member each
     steps: int | None = None  # gradient steps
     eval_every: int | None = None  # gradient steps between evaluations; 0: none on the way
@@ -64,6 +65,9 @@ class Train(Generic[C]):
     final_episodes: int = 50  # of a member, at the end
     log_every: int | None = None  # gradient steps between lines of metrics.jsonl
     normalise: Literal["none", "standard"] | None = None  # observations
+    drop_bad_rows: bool = False  # leave out rows that are NaN or infinite
+    rescale_actions: bool = False  # of --data, to [-1, 1]; undone when acting
+    shard_every: int | None = None  # gradient steps on each file of a folder (else 1000)
     block: int | None = None  # gradient steps between looks at the run; chosen to take 2 s
     workers: int | None = None  # processes that step environments; one a core
     make_data: bool = False  # make the task's dataset where there is none
@@ -102,7 +106,7 @@ def parse(args: list[str]) -> Request:
 
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
     """The first word that is no option and no option's value, and the rest."""
-    switches = ("stop-on-bad", "deterministic", "make-data")
+    switches = ("stop-on-bad", "deterministic", "make-data", "drop-bad-rows", "rescale-actions")
     flags = ("--help", *(f"--{no}{name}" for name in switches for no in ("", "no-")))
     for i, word in enumerate(args):
         before = args[i - 1].replace("_", "-") if i else ""
@@ -239,5 +243,7 @@ COMMANDS: dict[str, Callable[[list[str]], Any]] = {
     "plot": plot,
     "data": data_commands.group("data", data_commands.DATA),
     "controllers": data_commands.group("controllers", data_commands.CONTROLLERS),
+    "results": data_commands.group("results", result_commands.RESULTS),
+    "queue": data_commands.group("queue", result_commands.QUEUE),
     "doctor": check,
 }

@@ -1,7 +1,8 @@
 """vinerl data ... and vinerl controllers ...: what they do."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from vinerl.bench import datasets, provenance
 from vinerl.bench.progress import Progress
 from vinerl.data import files
 from vinerl.errors import InputError
+
+MB = 10**6
 
 
 @dataclass(frozen=True)
@@ -50,30 +53,51 @@ def get(asked: Get) -> None:
 
     if asked.dataset not in ogbench.DATASETS:
         raise InputError(f"there is no official dataset {asked.dataset!r}")
-    folder = files.folder(asked.dir)
-    with Progress("MB", 1) as bar:
+    folder, mirrors = files.folder(asked.dir), asked.mirror or download.MIRRORS
+    with _bars() as show:
+        paths = download.fetch(asked.dataset, folder, mirrors, show)
+    for path in paths:
+        print(path)
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[int, int], None]]:
+    """A bar for each file, from when its size is known; a begun megabyte counts at the end."""
+    bar: Progress | None = None
+    with ExitStack() as shown:
 
         def show(done: int, total: int) -> None:
-            bar.total = round(total / 1e6)
-            bar.update(round(done / 1e6))
+            nonlocal bar
+            here, size = done // MB + (done == total), total // MB + 1
+            if bar is None or bar.total != size:
+                shown.close()
+                bar = shown.enter_context(Progress("MB", size, here))
+            bar.update(here)
 
-        mirrors = asked.mirror or download.MIRRORS
-        for path in download.fetch(asked.dataset, folder, mirrors, show):
-            print(path)
+        yield show
 
 
 @dataclass(frozen=True)
 class Check:
-    """Say what is in a file of transitions, and everything that is wrong with it."""
+    """Say what is in a file of transitions, or in each of a folder, and what is wrong with it."""
 
     file: tyro.conf.Positional[Path]
 
 
 def check(asked: Check) -> None:
-    from vinerl.data import examine
+    from vinerl.data import examine, shards
 
-    print(examine.summary(asked.file))
-    if any(finding.level == "wrong" for finding in examine.examine(asked.file)):
+    paths = shards.find(asked.file) if asked.file.is_dir() else [asked.file]
+    wrong = 0
+    for path in paths:
+        report = examine.report(path)
+        wrong += any(finding.level == "wrong" for finding in report.findings)
+        print(report.text, end="\n\n" if len(paths) > 1 else "\n")
+    if not wrong:
+        shards.alike(paths)
+    if len(paths) > 1:
+        print(f"{len(paths)} files, {wrong or 'none'} with something wrong")
+    if wrong:
         raise SystemExit(1)
 
 
@@ -107,11 +131,15 @@ def train(asked: Train) -> None:
 
     if asked.robot != "ant":
         raise InputError(f"{asked.robot}: only the ant can be taught here")
+    lesson, threads = walking.Lesson(steps=asked.steps, seed=asked.seed), provenance.cores()
+    if lesson.steps < lesson.ants:
+        raise InputError(f"--steps {lesson.steps}: {lesson.ants} ants walk at once, a step each")
+    if asked.mazes < 1:
+        raise InputError(f"--mazes {asked.mazes}: expected a whole number, 1 or more")
     path = asked.out / f"{asked.robot}.safetensors"
     if path.exists():
         raise InputError(f"{path} exists and is not overwritten; choose another --out")
     asked.out.mkdir(parents=True, exist_ok=True)
-    lesson, threads = walking.Lesson(steps=asked.steps, seed=asked.seed), provenance.cores()
     with Progress("walking", lesson.steps) as bar:
         weights = walking.train(lesson, threads, bar.update)
     controllers.save(path, weights, asked.robot)

@@ -38,8 +38,7 @@ def make_data(
         raise InputError(f"--controller {controller}: {recipe.dataset} has no use for one")
     print(f"{recipe.dataset}: {about(recipe, processes)} on {processes} cores", flush=True)
     with Progress("making data", recipe.total) as bar:
-        path = make.make(recipe, folder, processes, lambda done, _: bar.update(done), controller)
-    return path
+        return make.make(recipe, folder, processes, lambda done, _: bar.update(done), controller)
 
 
 def trial(controller: Path, size: str, episodes: int) -> dict[str, float]:

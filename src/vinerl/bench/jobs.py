@@ -16,7 +16,7 @@ from vinerl.agents import AGENTS
 from vinerl.bench import tasks, tuned
 from vinerl.bench.tasks import Task
 from vinerl.bench.trackers import TRACKERS
-from vinerl.data import files
+from vinerl.data import files, shards
 from vinerl.errors import InputError
 from vinerl.rl.learner import AgentConfig, Make
 from vinerl.train import loop, stack
@@ -27,9 +27,10 @@ DEFAULTS: dict[str, Any] = {
     "eval_every": 50_000,
     "normalise": "none",
     "episodes": None,
+    "shard_every": None,
 }
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
-LEAST |= {"log_every": 1, "block": 1, "workers": 1}
+LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1}
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Request:
     agent: str = "vine"
     fields: dict[str, Any] = field(default_factory=dict)  # of the agent's config
     task: str | None = None
+    protocol: Literal["qam", "vine"] | None = None
     data: Path | None = None
     seeds: tuple[int, ...] | None = None
     steps: int | None = None
@@ -52,6 +54,9 @@ class Request:
     dir: Path | None = None
     out: Path | None = None
     log: tuple[str, ...] = ()
+    shard_every: int | None = None
+    drop_bad_rows: bool = False
+    rescale_actions: bool = False
     make_data: bool = False
     stop_on_bad: bool = False
     deterministic: bool = False
@@ -80,6 +85,9 @@ class Job:
     out: Path  # of the run
     numbered: bool  # another number may be put behind `out` where it is taken
     log: tuple[str, ...]
+    shard_every: int  # steps on each file, where the data are a folder
+    drop_bad_rows: bool
+    rescale_actions: bool
     stop_on_bad: bool
     deterministic: bool
     make_data: bool  # where there is no dataset
@@ -149,6 +157,8 @@ def _module(where: str) -> Any:
 # What a manifest keeps of a job besides the agent, the task and the data.
 KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
 KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
+KEPT += ("shard_every", "drop_bad_rows", "rescale_actions")
+BEFORE = {"shard_every": 1000, "drop_bad_rows": False, "rescale_actions": False}  # older manifests
 
 
 def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
@@ -165,7 +175,7 @@ def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
 
 def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
     """The job of a run that has begun; only its length may change, and only grow."""
-    kept: dict[str, Any] = {name: thaw(manifest["run"][name]) for name in KEPT}
+    kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
     if kept["deterministic"]:
         deterministic()
     if steps is not None and steps < kept["steps"]:
@@ -219,7 +229,14 @@ def resolve(request: Request) -> Job:
     if request.task and request.data:
         raise InputError("--task and --data exclude each other")
     task = tasks.named(name) if name else None
-    row = tuned.row(request.agent, task)
+    if task and request.rescale_actions:
+        raise InputError(
+            f"--rescale-actions is for --data: the actions of {task.name} lie in [-1, 1] already"
+        )
+    if request.protocol not in (None, *tuned.RUN):
+        raise InputError(f"--protocol {request.protocol}: there are {', '.join(tuned.RUN)}")
+    tuned.refuse_plain(request.agent, task, request.fields)
+    row = tuned.row(request.agent, task, request.protocol)
     chosen = row.agent if row else {}
 
     known = get_type_hints(type(default))
@@ -231,7 +248,7 @@ def resolve(request: Request) -> Job:
     origin = {
         f.name: "flag"
         if f.name in request.fields
-        else f"row: {row.by}"
+        else f"row: {row.by[f.name]}"
         if row and f.name in chosen
         else "default"
         for f in fields(default)
@@ -287,6 +304,9 @@ def resolve(request: Request) -> Job:
         out=_out(request, task),
         numbered=request.out is None,
         log=request.log,
+        shard_every=options["shard_every"] or shards.EVERY,
+        drop_bad_rows=request.drop_bad_rows,
+        rescale_actions=request.rescale_actions,
         stop_on_bad=request.stop_on_bad,
         deterministic=request.deterministic,
         make_data=request.make_data,

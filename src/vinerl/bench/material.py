@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench import datasets, tasks
+from vinerl.bench import datasets, provenance, tasks
 from vinerl.bench.jobs import Job
-from vinerl.data import files, normalise, shards
+from vinerl.data import files, normalise, repair, shards
 from vinerl.data.fold import Transitions
 from vinerl.data.normalise import Normaliser
+from vinerl.data.repair import Box
 from vinerl.data.shards import Shards
 from vinerl.errors import InputError
 
@@ -21,6 +22,8 @@ class Material(NamedTuple):
     data: Transitions  # all of it or, of a folder, the first shard
     normaliser: Normaliser | None  # by the statistics of `data`
     turns: Shards | None  # of a folder: what each step learns from
+    dropped: int  # rows that were left out
+    box: Box | None  # of the actions, where they were rescaled
 
 
 def data_of(job: Job) -> Material:
@@ -34,22 +37,27 @@ def data_of(job: Job) -> Material:
         if not source:
             raise tasks.missing(job.task, job.folder, datasets.advice(job.task.dataset))
     assert source is not None
-    print(f"data: {source.path} ({source.origin})", flush=True)
-    paths = shards.find(source.path) if source.path.is_dir() else [source.path]
-    data = tasks.load(source._replace(path=paths[0]), job.task)
+    _tell(source)
+    many = source.path.is_dir()
+    if job.origin.get("shard_every") == "flag" and not many:
+        raise InputError(f"--shard-every is for a folder of files; {source.path} is one file")
+    paths = shards.find(source.path) if many else [source.path]
+    data, dropped, box = _first(job, paths)
     share = _share(job.config.horizon, data, paths[0])
     if share < 0.9:
         horizon = job.config.horizon
         print(f"with horizon {horizon} only {share:.0%} of the transitions are learned from")
     normaliser = None if job.normalise == "none" else normalise.fit(data.obs)
-    turns = _turns(job, source, paths, normaliser) if source.path.is_dir() else None
-    return Material(source, _standard(data, normaliser), normaliser, turns)
+    turns = _turns(job, paths, box, normaliser) if many else None
+    return Material(source, _standard(data, normaliser), normaliser, turns, dropped, box)
 
 
 def facts_of(material: Material) -> dict[str, Any]:
     """What a manifest says of the data."""
-    source, data, normaliser, turns = material
+    source, data, normaliser, turns, dropped, box = material
     facts = {"path": str(source.path.resolve()), "origin": source.origin, "card": source.facts}
+    facts["dropped"] = dropped
+    facts["actions"] = box and {"low": box.low.tolist(), "high": box.high.tolist()}
     if not turns:
         return facts | {
             "sha256": disk.sha256(source.path),
@@ -99,10 +107,29 @@ def check_same(found: dict[str, Any], recorded: dict[str, Any]) -> None:
     )
 
 
-def _load(job: Job, source: tasks.Source, path: Path) -> Transitions:
-    data = tasks.load(source._replace(path=path), job.task)
-    _share(job.config.horizon, data, path)
-    return data
+def _tell(source: tasks.Source) -> None:
+    print(f"data: {source.path} ({source.origin})", flush=True)
+    if source.passed_over:
+        print(f"there is {source.passed_over}, too; the official file is the one used", flush=True)
+    made, here = source.facts.get("versions", {}).get("mujoco"), provenance.versions()["mujoco"]
+    if made and made != here:
+        print(f"the data were made with MuJoCo {made}; evaluation here has {here}", flush=True)
+
+
+def _first(job: Job, paths: list[Path]) -> tuple[Transitions, int, Box | None]:
+    """The first file; of all files the rows that are left out, and the box of their actions."""
+    arrays, dropped = tasks.read(paths[0], job.drop_bad_rows)
+    box = repair.box_of(arrays) if job.rescale_actions else None
+    others = paths[1:] if job.drop_bad_rows or job.rescale_actions else []
+    if others:
+        print(f"looking through {len(paths)} files for what is to be put right", flush=True)
+        shards.alike(paths)
+    for path in others:
+        found, more = tasks.read(path, job.drop_bad_rows)
+        dropped, box = dropped + more, box and box.around(repair.box_of(found))
+    if job.drop_bad_rows:
+        print(f"nothing NaN or infinite is learned from: {dropped} rows are left out", flush=True)
+    return tasks.load(arrays, paths[0], job.task, box), dropped, box
 
 
 def _share(horizon: int, data: Transitions, path: Path) -> float:
@@ -121,15 +148,18 @@ def _standard(data: Transitions, normaliser: Normaliser | None) -> Transitions:
     return data._replace(obs=normaliser(data.obs)) if normaliser else data
 
 
-def _turns(job: Job, source: tasks.Source, paths: list[Path], by: Normaliser | None) -> Shards:
-    load = lambda path: _standard(_load(job, source, path), by)
-    turns = Shards(load, paths, until=job.steps, every=shards.EVERY)
-    if job.block and turns.every % job.block:
+def _turns(job: Job, paths: list[Path], box: Box | None, by: Normaliser | None) -> Shards:
+    def load(path: Path) -> Transitions:
+        data = tasks.load(tasks.read(path, job.drop_bad_rows)[0], path, job.task, box)
+        _share(job.config.horizon, data, path)
+        return _standard(data, by)
+
+    if job.block and job.shard_every % job.block:
         raise InputError(
-            f"--block {job.block} must divide {turns.every}, the steps on each of the "
-            f"{len(paths)} files in {source.path}"
+            f"--block {job.block} must divide {job.shard_every}, the steps on each of the "
+            f"{len(paths)} files in {paths[0].parent} (--shard-every)"
         )
-    return turns
+    return Shards(load, paths, until=job.steps, every=job.shard_every)
 
 
 def _large(task: tasks.Task, folder: Path) -> tasks.Source | None:

@@ -13,9 +13,10 @@ from vinerl.train import stack
 
 
 class Policy:
-    """obs -> action in [-1, 1]: one observation or a batch, raw as the environment gives it.
+    """obs -> action: one observation or a batch, raw as the environment gives it.
 
-    An agent that acts in chunks returns the chunk, [h, A], to be executed in order.
+    Actions are in [-1, 1] or, if the data's were rescaled, where the data's were. An agent that
+    acts in chunks returns the chunk, [h, A], to be executed in order.
     """
 
     def __init__(self, trained: Trained, member: int):

@@ -80,7 +80,8 @@ class _Running:
     """A job under way."""
 
     def __init__(self, job: Job, found: Material, manifest: dict[str, Any]):
-        self.job, self.normaliser, self.folder = job, found.normaliser, job.out
+        self.job, self.normaliser, self.box = job, found.normaliser, found.box
+        self.folder = job.out
         self.manifest = manifest
         self.spec = spec_of(found.data, job.config)
         self.agent_of = agent_of(job, found.data)
@@ -96,7 +97,9 @@ class _Running:
     def run(self, restored: Restored | None) -> Run:
         job = self.job
         if job.task:
-            subject = Subject(job.config, job.make, self.spec, self.members, self.normaliser)
+            subject = Subject(
+                job.config, job.make, self.spec, self.members, self.normaliser, self.box
+            )
             episodes = max(job.eval_episodes, job.final_episodes)
             self.evaluator = evaluation.beside(subject, job.task, episodes, job.workers)
         try:

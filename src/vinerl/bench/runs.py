@@ -18,7 +18,9 @@ import numpy as np
 
 from vinerl import disk
 from vinerl.bench import jobs
+from vinerl.data import repair
 from vinerl.data.normalise import Normaliser
+from vinerl.data.repair import Box
 from vinerl.errors import InputError
 from vinerl.rl import learner
 from vinerl.rl.learner import AgentConfig, Make
@@ -71,9 +73,21 @@ class Subject(NamedTuple):
     spec: Spec
     members: stack.Member
     normaliser: Normaliser | None
+    box: Box | None  # of the data's actions, where they were rescaled
 
     def agent_of(self, **fixed) -> stack.AgentOf:
-        return stack.maker(self.make, self.config, self.spec, **fixed)
+        """Agents whose actions are those of the data: what they learned is rescaled back."""
+        agent_of = stack.maker(self.make, self.config, self.spec, **fixed)
+        if not self.box:
+            return agent_of
+        low, high = (np.tile(np.float32(x), self.config.act_steps) for x in self.box)
+
+        def rescaled(member):
+            agent = agent_of(member)
+            act = lambda policy, obs, key: repair.unscale(agent.act(policy, obs, key), low, high)
+            return agent._replace(act=act)
+
+        return rescaled
 
     def see(self, obs: Obs) -> Obs:
         """Observations as the networks take them."""
@@ -93,10 +107,9 @@ def load(run: Run, step: int | None = None) -> Trained:
     config, make = jobs.config_of(manifest)
     spec = spec_from(manifest["spec"])
     members = stack.members(config, manifest["run"]["seeds"])
-    agent_of = Subject(config, make, spec, members, None).agent_of()
 
     def policy(member):
-        agent = agent_of(member)
+        agent = stack.maker(make, config, spec)(member)
         return agent.policy(learner.init(agent, stack.keys(member).init))
 
     like = {"policy": jax.eval_shape(jax.vmap(policy), members)}
@@ -106,7 +119,9 @@ def load(run: Run, step: int | None = None) -> Trained:
         like["normaliser"] = Normaliser(mean, mean)._asdict()
     tree = checkpoint.load(path, like)
     normaliser = Normaliser(**tree["normaliser"]) if "normaliser" in tree else None
-    subject = Subject(config, make, spec, members, normaliser)
+    actions = manifest["data"].get("actions")
+    box = Box(np.array(actions["low"]), np.array(actions["high"])) if actions else None
+    subject = Subject(config, make, spec, members, normaliser, box)
     return Trained(subject, tree["policy"], int(checkpoint.card(path)["step"]))
 
 
@@ -122,7 +137,7 @@ def draw(run: Run, manifest: dict[str, Any] | None = None) -> list[Path]:
 
 def seal(manifest: dict[str, Any]) -> str:
     """The hash that its file carries, by which pictures and tables name a run."""
-    return disk._hash(manifest)
+    return disk.digest(manifest)
 
 
 def folder(run: Run) -> str:

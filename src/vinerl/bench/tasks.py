@@ -5,8 +5,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from vinerl.data import files
+from vinerl.data import files, repair
+from vinerl.data.files import Arrays
 from vinerl.data.fold import Transitions
+from vinerl.data.repair import Box
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 
@@ -27,6 +29,7 @@ class Source(NamedTuple):
     path: Path
     origin: str  # official, regenerated, own, unknown
     facts: dict  # the card written beside a regenerated file
+    passed_over: Path | None = None  # one of ours, for the official file
 
 
 def named(name: str) -> Task:
@@ -39,16 +42,18 @@ def named(name: str) -> Task:
 
 def find(task: Task, folder: Path) -> Source | None:
     """The official file before one of ours, and the small one of the default job last."""
-    official = files.OFFICIAL.expanduser() / f"{task.dataset}.npz"
-    if official.is_file():
-        return Source(official, "official", {})
+    name = f"{task.dataset}.npz"
+    official = files.OFFICIAL.expanduser() / name
     places = [folder, demo_folder(folder)] if task.name == DEFAULT else [folder]
-    for path in (place / f"{task.dataset}.npz" for place in places):
-        if path.is_file():
-            card = path.with_suffix(".json")
-            facts = _card(card) if card.is_file() else {}
-            return Source(path, facts.get("origin", "unknown"), facts)
-    return None
+    there = (place / name for place in places if (place / name).is_file())
+    ours = next((path for path in there if path != official), None)
+    if official.is_file():
+        return Source(official, "official", {}, passed_over=ours)
+    if not ours:
+        return None
+    card = ours.with_suffix(".json")
+    facts = _card(card) if card.is_file() else {}
+    return Source(ours, facts.get("origin", "unknown"), facts)
 
 
 def _card(path: Path) -> dict:
@@ -72,10 +77,26 @@ def missing(task: Task, folder: Path, advice: str) -> InputError:
     )
 
 
-def load(source: Source, task: Task | None) -> Transitions:
-    """Read, check, label, fold up: everything that can be wrong with a file is said here."""
-    arrays = files.read(source.path)
-    files.check(arrays, source.path)
+def read(path: Path, drop_bad_rows: bool) -> tuple[Arrays, int]:
+    """Arrays that can be computed with, and how many rows were left out to get there."""
+    arrays = files.read(path)
+    files.check_shapes(arrays, path)
+    if not drop_bad_rows:
+        return arrays, 0
+    left, dropped = repair.drop_bad_rows(arrays)
+    if not len(left["actions"]):
+        raise InputError(
+            f"{path}: --drop-bad-rows leaves nothing, in every transition something is NaN or "
+            "infinite"
+        )
+    return left, dropped
+
+
+def load(arrays: Arrays, path: Path, task: Task | None, box: Box | None) -> Transitions:
+    """Rescale from `box`, check, label, fold up: whatever is wrong with a file is said here."""
+    if box:
+        arrays, *_ = repair.rescale(arrays, box)
+    files.check(arrays, path)
     if task:
         arrays = ogbench.label(task.name, arrays)
-    return files.to_transitions(arrays, source.path, sparse=bool(task and task.sparse))
+    return files.to_transitions(arrays, path, sparse=bool(task and task.sparse))

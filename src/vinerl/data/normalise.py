@@ -21,12 +21,14 @@ class Normaliser(NamedTuple):
 
 def fit(obs: Obs) -> Normaliser:
     """From observations [R, ...]; a coordinate that never changes is only centred."""
-    moments = lambda x: (x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64))
-    mean = jax.tree.map(lambda x: _or(x, 0, moments(x)[0]), obs)
-    std = jax.tree.map(lambda x: _or(x, 1, np.where(moments(x)[1] > 1e-6, moments(x)[1], 1)), obs)
-    return Normaliser(mean, std)
+    leaves, tree = jax.tree.flatten(obs)
+    means, stds = zip(*map(_moments, leaves), strict=True)
+    return Normaliser(tree.unflatten(means), tree.unflatten(stds))
 
 
-def _or(x: np.ndarray, for_images: float, value: np.ndarray) -> np.ndarray:
-    image = x.dtype == np.uint8
-    return np.full(x.shape[1:], for_images, np.float32) if image else value.astype(np.float32)
+def _moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if x.dtype == np.uint8:
+        return np.zeros(x.shape[1:], np.float32), np.ones(x.shape[1:], np.float32)
+    mean = x.mean(axis=0, dtype=np.float64, keepdims=True)
+    std = x.std(axis=0, dtype=np.float64, mean=mean)
+    return mean[0].astype(np.float32), np.where(std > 1e-6, std, 1).astype(np.float32)

@@ -1,7 +1,9 @@
 """What can be put right about arrays before they are checked, when it is asked for.
 
-Both functions take arrays that `files.check_shapes` lets pass.
+All functions take arrays that `files.check_shapes` lets pass.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,6 +11,17 @@ from vinerl.data import files
 from vinerl.data.files import Arrays
 
 OF_A_STEP = {"actions": 0, "rewards": 0, "masks": 1}  # and what stands where no step is taken
+
+
+class Box(NamedTuple):
+    """The least and the greatest action, a dimension at a time."""
+
+    low: np.ndarray  # [A]
+    high: np.ndarray
+
+    def around(self, other: "Box") -> "Box":
+        """The smallest that holds both."""
+        return Box(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
 def drop_bad_rows(arrays: Arrays) -> tuple[Arrays, int]:
@@ -50,21 +63,25 @@ def drop_bad_rows(arrays: Arrays) -> tuple[Arrays, int]:
     return left, int((~kept).sum())
 
 
-def rescale(arrays: Arrays) -> tuple[Arrays, np.ndarray, np.ndarray]:
-    """Actions mapped to [-1, 1], and the low and high [A] they had, a dimension at a time.
-
-    A dimension that never changes becomes 0. Actions that no transition takes have no say.
-    """
+def box_of(arrays: Arrays) -> Box:
+    """Where the actions lie; those that no transition takes have no say."""
     actions = arrays["actions"].astype(np.float64)
     used = files.finite(actions) & files.used(arrays)
     chosen = actions[used] if used.any() else actions
-    low, high = chosen.min(axis=0), chosen.max(axis=0)
+    return Box(chosen.min(axis=0), chosen.max(axis=0))
+
+
+def rescale(arrays: Arrays, box: Box | None = None) -> tuple[Arrays, np.ndarray, np.ndarray]:
+    """Actions mapped from `box` (else their own) to [-1, 1], and its low and high.
+
+    A dimension that never changes becomes 0.
+    """
+    low, high = box or box_of(arrays)
     half = np.where(high > low, (high - low) / 2, 1)
-    scaled = np.clip((actions - (low + high) / 2) / half, -1, 1)
-    bounds = low.astype(np.float32), high.astype(np.float32)
-    return arrays | {"actions": scaled.astype(np.float32)}, *bounds
+    scaled = np.clip((arrays["actions"].astype(np.float64) - (low + high) / 2) / half, -1, 1)
+    return arrays | {"actions": scaled.astype(np.float32)}, low, high
 
 
 def unscale(action, low: np.ndarray, high: np.ndarray):
-    """An action [..., A] in [-1, 1] as the data had it: the inverse of `rescale`."""
-    return low + (action + 1) / 2 * (high - low)
+    """An action [..., A] in [-1, 1] as the data had it: `rescale` undone, and never outside."""
+    return (low + (action + 1) / 2 * (high - low)).clip(low, high)

@@ -62,6 +62,22 @@ def measure(path: Path) -> Size:
     return Size(count - episodes, episodes, count, shapes)
 
 
+def alike(paths: Sequence[Path]) -> list[Size]:
+    """The size of each file, all of one kind or refused."""
+    sizes = [measure(path) for path in paths]
+    for path, size in zip(paths, sizes, strict=True):
+        if size.shapes != sizes[0].shapes:
+            raise InputError(
+                f"{path} has {_words(size)}, but {paths[0]} has {_words(sizes[0])}: "
+                "keep only files of one kind in a folder"
+            )
+    return sizes
+
+
+def _words(size: Size) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(size.shapes.items()))
+
+
 def _shape(file: zipfile.ZipFile, name: str) -> tuple[int, ...]:
     with file.open(f"{name}.npy") as raw:
         old = npy.read_magic(raw) == (1, 0)
@@ -101,13 +117,7 @@ class Shards:
         seed: int = 0,
     ):
         self.load, self.paths, self.until, self.every, self.seed = load, paths, until, every, seed
-        self.sizes = [measure(path) for path in paths]
-        for path, size in zip(paths, self.sizes, strict=True):
-            if size.shapes != self.sizes[0].shapes:
-                raise InputError(
-                    f"{path} has {_words(size)}, but {paths[0]} has {_words(self.sizes[0])}: "
-                    "keep only files of one kind in a folder"
-                )
+        self.sizes = alike(paths)
         self.transitions = max(size.transitions for size in self.sizes)
         self.rows = max(size.rows for size in self.sizes)
         self.thread = ThreadPoolExecutor(1)
@@ -132,7 +142,3 @@ class Shards:
     def _begin(self, i: int) -> Future[Transitions]:
         read = lambda: pad(self.load(self.paths[i]), self.transitions, self.rows)
         return self.thread.submit(read)
-
-
-def _words(size: Size) -> str:
-    return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(size.shapes.items()))
