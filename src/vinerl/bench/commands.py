@@ -245,5 +245,7 @@ COMMANDS: dict[str, Callable[[list[str]], Any]] = {
     "controllers": data_commands.group("controllers", data_commands.CONTROLLERS),
     "results": data_commands.group("results", result_commands.RESULTS),
     "queue": data_commands.group("queue", result_commands.QUEUE),
+    "reproduce": result_commands.reproduce,
+    "report": result_commands.report,
     "doctor": check,
 }

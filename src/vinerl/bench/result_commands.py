@@ -96,8 +96,55 @@ def _of(entries: Sequence[Entry], group: str) -> list[Entry]:
     found = [entry for entry in entries if entry.group == group]
     if not found:
         known = ", ".join(dict.fromkeys(entry.group for entry in entries))
-        raise InputError(f"the queue has no section {group!r}; there are {known}")
+        raise InputError(f"there is no {group!r}; there are toy, {known}")
     return found
+
+
+@dataclass(frozen=True)
+class Report:
+    """One page with every published number, its curves and where it comes from."""
+
+    folder: Path = FOLDER
+    out: Path = Path("report.html")
+
+
+def report(args: list[str]) -> None:
+    from vinerl.bench import report as pages
+
+    asked = tyro.cli(Report, prog="vinerl report", args=args)
+    print(pages.write(asked.folder, asked.out))
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Do a published experiment again: the toy, or a section of the queue such as ablation-sampler.
+
+    What was begun goes on, what is done is not done again, and every seed's numbers are kept.
+    """
+
+    name: tyro.conf.Positional[str]
+    dry_run: bool = False  # say what it would cost, and do nothing
+    out: Path = Path("toy")  # toy: where its figure, page and numbers go
+    folder: Path = FOLDER  # else: of the queue and the published results
+    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    runs: Path = Path("runs/queue")  # where the runs are
+
+
+def reproduce(args: list[str]) -> None:
+    from vinerl.bench import toy
+
+    asked = tyro.cli(Reproduce, prog="vinerl reproduce", args=args)
+    if asked.name == "toy":
+        print(toy.cost())
+        paths = [] if asked.dry_run else toy.reproduce(asked.out)
+        print("\n".join(map(str, paths)))
+        return
+    entries = _of(queue.read(asked.folder / "queue.toml"), asked.name)
+    print(show.table(queue.status(entries, results.read(asked.folder))))
+    folder = files.folder(asked.dir)
+    while not asked.dry_run and queue.plan(entries, results.read(asked.folder), 1e9, folder):
+        for path in queue.work(entries, asked.folder, 1e9, folder, asked.runs):
+            print(path)
 
 
 RESULTS = {"table": (Table, table), "add": (Add, add)}
