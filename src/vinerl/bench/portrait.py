@@ -164,9 +164,9 @@ def _episodes(axes, arrays: Arrays, colour: str) -> None:
 
 
 def _actions(axes, arrays: Arrays, colours: list[str]) -> None:
-    """A histogram a dimension, above each other. A peak at an edge is cut and has its share."""
+    """A histogram a dimension, above each other; a peak at an edge is cut, and its share told."""
     actions = arrays["actions"][files.used(arrays)].astype(np.float64)
-    count, dimensions = actions.shape
+    dimensions = actions.shape[1]
     edges = np.linspace(min(-1, actions.min()), max(1, actions.max()), 62)
     pad = (edges[-1] - edges[0]) / 100
     for d in range(dimensions):
@@ -174,10 +174,11 @@ def _actions(axes, arrays: Arrays, colours: list[str]) -> None:
         inside = counts[1:-1].max()
         heights = 0.8 * np.minimum(counts / (inside or counts.max()), 1)
         axes.stairs(heights - d, edges, baseline=-d, fill=True, color=colours[d % len(colours)])
-        for bin, x, side in ((0, edges[0] - pad, "right"), (-1, edges[-1] + pad, "left")):
-            if counts[bin] > inside:
-                share = f"{counts[bin] / count:.0%}"
-                axes.text(x, 0.4 - d, share, ha=side, va="center", fontsize=7, color="#555555")
+        for edge, away, side in ((edges[0], -pad, "right"), (edges[-1], pad, "left")):
+            share = np.mean(np.abs(actions[:, d] - edge) < 1e-4)
+            if share >= 0.01:
+                options = {"ha": side, "va": "center", "fontsize": 7, "color": "#555555"}
+                axes.text(edge + away, 0.4 - d, f"{share:.0%}", **options)
     axes.set_xlim(edges[0] - 12 * pad, edges[-1] + 12 * pad)
     shown = np.arange(0, dimensions, -(-dimensions // 24))
     axes.set_yticks(0.4 - shown, map(str, shown))
