@@ -49,7 +49,8 @@ def main(args: Sequence[str] | None = None) -> None:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except WorkerError as error:
-        print(f"vinerl: {error}\nvinerl resume RUN goes on from there", file=sys.stderr)
+        going_on = "the same command" if args[0] == "data" else "vinerl resume RUN"
+        print(f"vinerl: {error}\n{going_on} goes on from there", file=sys.stderr)
         raise SystemExit(1) from None
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

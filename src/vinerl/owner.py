@@ -53,11 +53,14 @@ class Owner:
         """Replace a lock whose owner has gone; two who try at once do not both succeed."""
         found = self._read()
         holder, age = _parse(found), time.time() - self._touched()
-        whose = f"process {holder.get('process')} on {holder.get('host')}"
+        whose = "a process that left no name"  # killed, or not yet there, when it wrote the lock
+        if holder:
+            whose = f"process {holder.get('process')} on {holder.get('host')}"
         if not _gone(holder, age):
             raise InputError(
-                f"{self.path.parent} is in use by {whose} since {holder.get('since')} "
-                f"(last sign of life {age:.0f} s ago). Wait for it, stop it, or use another folder."
+                f"{self.path.parent} is in use by {whose} since {holder.get('since', 'just now')} "
+                f"(last sign of life {age:.0f} s ago; {STALE:.0f} s without one free the folder). "
+                "Wait for it, stop it, or use another folder."
             )
         aside = self.path.with_name(f"lock.{os.getpid()}.stale")
         taken = InputError(f"{self.path.parent} was taken by another process just now")

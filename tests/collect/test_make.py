@@ -1,5 +1,6 @@
 """Making a dataset: the same files whoever makes them, however often they are interrupted."""
 
+import errno
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +20,7 @@ from vinerl import disk
 from vinerl.collect import make, recipes
 from vinerl.collect.mazes import Maze
 from vinerl.data import files
+from vinerl.envs.workers import Workers
 from vinerl.errors import InputError, WorkerError
 
 RECIPE = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=24, rows=21)
@@ -171,21 +174,138 @@ def test_a_worker_that_fails_ends_it_and_nothing_is_lost(tmp_path):
     assert not list(tmp_path.glob("*.npz"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "processes", "message"),
+    [({}, 0, "--workers 0: expected"), ({"seed": -1}, 1, "--seed -1: expected")],
+)
+def test_what_cannot_be_made_is_refused_before_anything_is_written(
+    tmp_path, changes, processes, message
+):
+    with pytest.raises(InputError, match=message):
+        make.make(replace(RECIPE, **changes), tmp_path, processes)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("part", ["000010.npz", "json"])
+def test_a_full_disk_is_said_and_nothing_is_lost(made, tmp_path, monkeypatch, part):
+    """While pieces are made, and while the files are assembled."""
+    write = disk.write
+
+    def full(path, data):
+        if path.name.endswith(part) and path.name != "recipe.json":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(disk, "write", full)
+    with pytest.raises(
+        InputError, match=r"the disk is full\. Make room and ask for the same again"
+    ):
+        make.make(RECIPE, tmp_path, 1)
+    monkeypatch.undo()
+    shown = []
+    make.make(RECIPE, tmp_path, 1, lambda done, _: shown.append(done))
+    assert shown[0] == (10 if part == "000010.npz" else 26)
+    assert content(tmp_path) == made.card["content"]
+
+
+def test_another_trouble_of_the_disk_is_not_called_a_full_one(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError):
+        make.make(RECIPE, tmp_path / "file", 1)
+
+
+def test_who_is_killed_while_clearing_up_is_done_when_asked_again(made, tmp_path, monkeypatch):
+    unlink = Path.unlink
+
+    def once(path, **options):
+        if path.name == "000010.npz":
+            raise Enough
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", once)
+    with pytest.raises(Enough):
+        make.make(RECIPE, tmp_path, 2)
+    monkeypatch.undo()
+    assert len(list(tmp_path.iterdir())) == 4
+    make.make(RECIPE, tmp_path, 2, lambda *_: pytest.fail("nothing is left to be made"))
+    assert content(tmp_path) == made.card["content"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == NAMES
+
+
+def test_files_that_another_process_made_meanwhile_are_not_made_again(tmp_path, monkeypatch):
+    """It had the folder when we looked for its files, and gave it back before we took it."""
+    begin = make._begin
+
+    def late(making, recipe):
+        (tmp_path / NAMES[2]).write_text("precious")
+        begin(making, recipe)
+
+    monkeypatch.setattr(make, "_begin", late)
+    monkeypatch.setattr(make, "collect", lambda *_: pytest.fail("is made again"))
+    with pytest.raises(InputError, match="exists and is not overwritten"):
+        make.make(RECIPE, tmp_path, 1)
+    assert (tmp_path / NAMES[2]).read_text() == "precious"
+
+
+def test_a_worker_that_is_killed_ends_it_and_it_goes_on(made, tmp_path, monkeypatch):
+    """Out of memory, say. What the first request brought stays."""
+    send, sent = Workers.send, []
+
+    def deadly(workers, w, header, arrays=()):
+        send(workers, w, header, arrays)
+        sent.append(header)
+        if len(sent) == 2:
+            workers.kill()
+
+    monkeypatch.setattr(Workers, "send", deadly)
+    with pytest.raises(WorkerError, match="has gone, exit code -9"):
+        make.make(RECIPE, tmp_path, 1)
+    monkeypatch.undo()
+    shown = []
+    make.make(RECIPE, tmp_path, 1, lambda done, _: shown.append(done))
+    assert shown[0] == 10
+    assert content(tmp_path) == made.card["content"]
+
+
+def command(recipe, folder):
+    """To make it in another process."""
+    code = "import sys, json; from pathlib import Path; from vinerl.collect import make, recipes\n"
+    code += "make.make(recipes.Recipe(**json.loads(sys.argv[1])), Path(sys.argv[2]), 2)"
+    return [sys.executable, "-c", code, recipe.to_json(), str(folder)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pieces", [0, 1])
+def test_ctrl_c_ends_it_soon_and_quietly(tmp_path, pieces):
+    """A worker that stayed would hold the pipe open; one that was disturbed would complain."""
+    making = tmp_path / "pointmaze-medium-navigate-v0.making"
+    endless = replace(RECIPE, episodes=10_000, rows=1001)
+    process = subprocess.Popen(
+        command(endless, tmp_path), stderr=subprocess.PIPE, start_new_session=True, text=True
+    )
+    while not (making / "recipe.json").exists() or len(list(making.glob("0*.npz"))) < pieces:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    begin = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert time.monotonic() - begin < 10
+    assert said.count("KeyboardInterrupt") == 1, said
+    assert not (making / "lock.json").exists()
+
+
 @pytest.mark.slow
 def test_killed_in_the_middle_and_asked_again_gives_the_same_files(made, tmp_path):
     """kill -9 of everything, early and with one and two pieces there; then it goes on."""
-    code = "import sys, json; from pathlib import Path; from vinerl.collect import make, recipes\n"
-    code += "make.make(recipes.Recipe(**json.loads(sys.argv[1])), Path(sys.argv[2]), 2)"
     slow, making = replace(RECIPE, rows=801), tmp_path / "pointmaze-medium-navigate-v0.making"
-    command = [sys.executable, "-c", code, slow.to_json(), str(tmp_path)]
     for pieces in (0, 1, 2):
-        process = subprocess.Popen(command, start_new_session=True)
+        process = subprocess.Popen(command(slow, tmp_path), start_new_session=True)
         while len(list(making.glob("0*.npz"))) < pieces or not making.exists():
             time.sleep(0.01)
         os.killpg(process.pid, signal.SIGKILL)
         assert process.wait() == -signal.SIGKILL
     assert not (tmp_path / NAMES[2]).exists()
-    subprocess.run(command, check=True)
+    subprocess.run(command(slow, tmp_path), check=True)
     again = tmp_path / "again"
     make.make(slow, again, 2)
     assert content(tmp_path) == content(again)

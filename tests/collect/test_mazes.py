@@ -1,16 +1,19 @@
 """Maze episodes: the way through the maze, and arrays that depend on the episode's number alone."""
 
 from dataclasses import replace
+from itertools import chain
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from vinerl.collect import controllers, mazes, recipes
+from vinerl.collect import mazes, recipes
 from vinerl.collect.mazes import Guide, Maze
 from vinerl.envs import ogbench
-from vinerl.errors import InputError
 
 POINT = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=3, rows=21)
+HUMANOID = replace(recipes.official("humanoidmaze-medium-navigate-v0"), episodes=3, rows=21)
 ANT = replace(recipes.official("antmaze-medium-navigate-v0"), episodes=3, rows=21)
 
 
@@ -97,21 +100,9 @@ def test_directions_are_those_of_ogbench(size):
 # Episodes
 
 
-@pytest.fixture(scope="module")
-def legs(tmp_path_factory):
-    """A controller that was never trained: any motion will do."""
-    draw = np.random.default_rng(0)
-    sizes = {"0": (29, 16), "1": (16, 16), "mean": (16, 8)}
-    weights = {f"{n}.w": draw.normal(0, 0.5, s).astype(np.float32) for n, s in sizes.items()}
-    weights |= {f"{n}.b": draw.normal(0, 0.1, s[1]).astype(np.float32) for n, s in sizes.items()}
-    path = tmp_path_factory.mktemp("legs") / "ant.safetensors"
-    controllers.save(path, weights, "ant")
-    return path
-
-
-@pytest.fixture(scope="module", params=["point", "ant"])
-def maze(request, legs):
-    return Maze(POINT) if request.param == "point" else Maze(ANT, legs)
+@pytest.fixture(scope="module", params=[POINT, ANT, HUMANOID], ids=lambda recipe: recipe.env)
+def maze(request, untrained):
+    return Maze(request.param, untrained.get(request.param.robot))
 
 
 def same(one, other):
@@ -127,23 +118,22 @@ def test_an_episode_depends_on_its_number_alone(maze):
     assert len(np.unique(starts, axis=0)) == 3
 
 
-def test_another_seed_makes_other_episodes(legs):
-    first, other = (Maze(replace(ANT, seed=s), legs).episodes([0])[0][0] for s in (0, 1))
+def test_another_seed_makes_other_episodes():
+    first, other = (Maze(replace(POINT, seed=s)).episodes([0])[0][0] for s in (0, 1))
     assert not np.array_equal(first["observations"], other["observations"])
 
 
 def test_the_robot_moves_as_in_the_benchmarks_environment(maze):
-    """From the first stored state on, the stored actions lead to the stored observations."""
+    """From the first state on, the stored actions lead to the stored rows."""
     arrays, _ = maze.episodes([5])[0]
     env = ogbench.make(maze.recipe.env)
-    ogbench.reset(env, 0)
-    state = maze.envs[0].unwrapped
-    runner = mazes.Runner(maze.recipe, maze.guide, maze.envs[0], 5)
-    env.unwrapped.set_state(state.data.qpos.copy(), state.data.qvel.copy())
-    for row, action in enumerate(arrays["actions"][:-1]):
-        runner.step(action)
-        obs, *_ = env.step(action)
-        np.testing.assert_array_equal(arrays["observations"][row + 1], obs.astype(np.float32))
+    mazes.Runner(maze.recipe, maze.guide, env, 5)
+    obs = env.unwrapped.get_ob()
+    for row, action in enumerate(arrays["actions"]):
+        np.testing.assert_array_equal(arrays["observations"][row], obs.astype(np.float32))
+        obs, *_, info = env.step(action)
+        for name in ("qpos", "qvel"):
+            np.testing.assert_array_equal(arrays[name][row], info[f"prev_{name}"].astype("f4"))
 
 
 def test_the_layout_is_the_benchmarks(maze):
@@ -152,9 +142,10 @@ def test_the_layout_is_the_benchmarks(maze):
     assert set(floats) == {"observations", "actions", "qpos", "qvel"}
     assert all(len(x) == 21 for x in arrays.values())
     assert arrays["terminals"].tolist() == [False] * 20 + [True]
-    ant = maze.recipe is ANT
-    assert floats["observations"][1] == (29 if ant else 2)
-    if ant:
+    sizes = [floats[name][1] for name in ("observations", "actions", "qpos", "qvel")]
+    expected = {"ant": [29, 8, 15, 14], "humanoid": [69, 21, 28, 27], None: [2, 2, 2, 2]}
+    assert sizes == expected[maze.recipe.robot]
+    if maze.recipe.robot == "ant":
         whole = np.concatenate([arrays["qpos"], arrays["qvel"]], axis=1)
         np.testing.assert_array_equal(arrays["observations"], whole)
 
@@ -178,6 +169,21 @@ def test_the_guide_gets_there_and_goals_follow_each_other():
     assert set(zip(rows.tolist(), columns.tolist(), strict=True)) <= set(maze.guide.free)
 
 
+def test_a_goal_that_is_reached_is_replaced_before_the_next_step(monkeypatch):
+    """Nobody is told the way to where it is already, but perhaps in the first row."""
+    maze, told = Maze(replace(POINT, rows=300, noise=0.0)), []
+    direction = maze.guide.direction
+
+    def heard(xy, goal):
+        told.append(np.linalg.norm(xy - goal, axis=1))
+        return direction(xy, goal)
+
+    monkeypatch.setattr(maze.guide, "direction", heard)
+    ((_, facts),) = maze.episodes([0])
+    assert facts["goals"] >= 2
+    assert np.min(told[1:]) > maze.envs[0].unwrapped._goal_tol
+
+
 def test_a_stitch_episode_goes_four_cells_and_stays():
     recipe = replace(recipes.official("pointmaze-large-stitch-v0"), noise=0.0)
     maze = Maze(recipe)
@@ -188,15 +194,95 @@ def test_a_stitch_episode_goes_four_cells_and_stays():
         assert np.ptp(arrays["qpos"][-20:], axis=0).max() < 0.5
 
 
-def test_an_explore_episode_turns_every_ten_steps(legs):
+def test_a_stitch_episodes_goal_counts_once_however_long_one_stays():
+    """The point stays in the middle of the goal's cell, from which the goal may be too far."""
+    recipe = recipes.official("pointmaze-large-stitch-v0")
+    maze, counted = Maze(replace(recipe, noise=0.0)), []
+    for number, (arrays, facts) in enumerate(maze.episodes(range(8))):
+        goal = mazes.Runner(recipe, maze.guide, maze.envs[0], number).goal
+        near = np.linalg.norm(arrays["qpos"][:-1] - goal, axis=1) <= 1
+        assert facts == {"goals": int(near.any())}
+        counted.append(near.sum())
+    assert min(counted) == 0
+    assert max(counted) > 100
+
+
+def test_an_explore_episode_turns_every_ten_steps(untrained):
     """The controller is told the same direction for ten steps, and no goal changes it."""
-    maze = Maze(replace(recipes.official("antmaze-medium-explore-v0"), rows=31, noise=0.0), legs)
+    maze = Maze(
+        replace(recipes.official("antmaze-medium-explore-v0"), rows=31, noise=0.0), untrained["ant"]
+    )
     told, act = [], maze.act
     maze.act = lambda obs, direction: told.append(direction[0].copy()) or act(obs, direction)
-    maze.episodes([0])
+    ((_, facts),) = maze.episodes([0])
+    assert set(facts) == {"on_its_back"}, "there is no goal to count"
     assert len(np.unique(told, axis=0)) == 4
     assert len(np.unique(told[:10], axis=0)) == len(np.unique(told[10:20], axis=0)) == 1
     np.testing.assert_allclose(np.linalg.norm(told, axis=1), 1, atol=1e-5)
+
+
+# What is drawn
+
+
+def evenly(points, cells, guide):
+    """Whether points are spread evenly over the cells, and over [-1, 1]^2 around each centre."""
+    found = list(zip(*(x.tolist() for x in guide.cell(points)), strict=True))
+    assert set(found) <= set(cells)
+    assert stats.chisquare([found.count(cell) for cell in cells]).pvalue > 1e-3
+    offsets = points - [guide.centre(cell) for cell in found]
+    assert all(stats.kstest(x, stats.uniform(-1, 2).cdf).pvalue > 1e-3 for x in offsets.T)
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """Where a thousand episodes of a maze with corridors begin, and their first goals."""
+    env = ogbench.make("pointmaze-large-v0")
+    guide, recipe = Guide(env), recipes.official("pointmaze-large-navigate-v0")
+    starts, goals = [], []
+    for number in range(1000):
+        runner = mazes.Runner(replace(recipe, rows=1), guide, env, number)
+        starts.append(runner.env.data.qpos.copy())
+        goals.append(runner.goal)
+    return SimpleNamespace(env=env, guide=guide, starts=np.array(starts), goals=np.array(goals))
+
+
+def test_episodes_start_anywhere(drawn):
+    evenly(drawn.starts, drawn.guide.free, drawn.guide)
+
+
+def test_goals_are_in_corners_and_so_are_those_that_follow(drawn):
+    assert len(drawn.guide.corners) < len(drawn.guide.free)
+    evenly(drawn.goals, drawn.guide.corners, drawn.guide)
+    runner = mazes.Runner(
+        recipes.official("pointmaze-large-navigate-v0"), drawn.guide, drawn.env, 0
+    )
+    following = [(runner.arrive(), runner.goal)[1] for _ in range(1000)]
+    evenly(np.array(following), drawn.guide.corners, drawn.guide)
+    assert runner.goals == 1000
+
+
+def test_start_and_goal_have_nothing_to_do_with_each_other(drawn):
+    both = np.concatenate([drawn.starts, drawn.goals], axis=1)
+    assert np.abs(np.corrcoef(both.T)[:2, 2:]).max() < 0.1  # three deviations
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.2])
+def test_the_noise_is_gaussian_around_the_direction(drawn, noise):
+    """Where the box is too far away to cut it off; a stitch episode keeps its goal."""
+    recipe = replace(recipes.official("pointmaze-large-stitch-v0"), noise=noise)
+    maze, left = Maze(recipe), []
+    groups = (maze.episodes(range(first, first + 10)) for first in range(0, 40, 10))
+    for number, (arrays, _) in enumerate(chain.from_iterable(groups)):
+        goal = mazes.Runner(recipe, drawn.guide, drawn.env, number).goal
+        told = drawn.guide.direction(arrays["qpos"].astype(float), goal[None])
+        left.append((arrays["actions"] - told)[np.abs(told) < 1 - 4 * noise])
+    left = np.concatenate(left)
+    assert len(left) > 2000
+    assert np.std(left) == pytest.approx(noise, rel=0.05)  # three deviations
+    assert stats.kstest(left, stats.norm(0, noise).cdf).pvalue > 1e-3
+
+
+# The card
 
 
 def test_who_lies_on_its_back_is_counted():
@@ -205,50 +291,3 @@ def test_who_lies_on_its_back_is_counted():
     qpos[:, 3:7] = [upright, turned, turned, tilted]
     assert mazes._posture(qpos) == {"on_its_back": 0.5}
     assert mazes._posture(qpos[:, :2]) == {}
-
-
-# Controllers
-
-
-def test_a_controller_comes_back_from_its_file(legs):
-    """Against the formula, written out for one row."""
-    weights = controllers.read(legs, "ant")
-    obs, told = np.random.default_rng(1).normal(size=(2, 29)), np.array([[1.0, 0], [0, 1.0]])
-    h = np.concatenate([obs[1, 2:], told[1]])
-    for layer in "01":
-        x = h @ weights[f"{layer}.w"].astype(float) + weights[f"{layer}.b"]
-        h = 0.5 * x * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
-    expected = np.tanh(h @ weights["mean.w"] + weights["mean.b"])
-    np.testing.assert_allclose(controllers.load(legs, "ant")(obs, told)[1], expected, atol=1e-5)
-
-
-def test_the_point_moves_where_it_is_told():
-    told = np.array([[0.6, -0.8]])
-    assert np.array_equal(controllers.point(np.zeros((1, 2)), told), told)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda w: w.pop("1.b"), "expected weights and biases of"),
-        (lambda w: w.update({"1.w": w["1.w"][:, :3]}), "layer 1 is not finite float32"),
-        (lambda w: w.update({"0.w": w["0.w"] * np.float32("nan")}), "layer 0 is not finite"),
-        (lambda w: w.update({"mean.w": w["mean.w"].astype(float)}), "layer mean is not"),
-    ],
-)
-def test_a_controller_that_cannot_be_is_refused(legs, tmp_path, change, message):
-    weights = controllers.read(legs, "ant")
-    change(weights)
-    controllers.save(tmp_path / "bad", weights, "ant")
-    with pytest.raises(InputError, match=message):
-        controllers.read(tmp_path / "bad", "ant")
-
-
-def test_a_controller_of_another_robot_or_no_controller_is_refused(legs, tmp_path):
-    with pytest.raises(
-        InputError, match=r"expected a controller of 'humanoid'.*\"robot\": \"ant\""
-    ):
-        controllers.read(legs, "humanoid")
-    (tmp_path / "text").write_text("walk!")
-    with pytest.raises(InputError, match="not a readable controller"):
-        controllers.read(tmp_path / "text", "ant")

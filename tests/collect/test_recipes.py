@@ -19,12 +19,16 @@ from vinerl.errors import InputError
         ("antmaze-large-explore", 10000, 501, 1.0),
         ("humanoidmaze-medium-navigate", 1000, 2001, 0.2),
         ("humanoidmaze-large-stitch", 5000, 401, 0.2),
+        ("humanoidmaze-giant-navigate", 1000, 4001, 0.2),
+        ("humanoidmaze-giant-stitch", 10000, 401, 0.2),
         ("cube-double-play", 1000, 1001, 0.1),
         ("cube-triple-play", 3000, 1001, 0.1),
         ("cube-quadruple-play", 5000, 1001, 0.1),
         ("scene-play", 1000, 1001, 0.1),
         ("puzzle-3x3-play", 1000, 1001, 0.1),
         ("puzzle-4x4-play", 1000, 1001, 0.1),
+        ("puzzle-4x5-play", 3000, 1001, 0.1),
+        ("puzzle-4x6-play", 5000, 1001, 0.1),
     ],
 )
 def test_sizes_and_noise(name, episodes, rows, noise):

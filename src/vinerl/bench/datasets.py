@@ -36,9 +36,16 @@ def make_data(
         recipe = replace(recipe, controller=disk.sha256(controller))
     elif controller:
         raise InputError(f"--controller {controller}: {recipe.dataset} has no use for one")
+    if processes < 1:
+        raise InputError(f"--workers {processes}: expected a whole number, 1 or more")
     print(f"{recipe.dataset}: {about(recipe, processes)} on {processes} cores", flush=True)
-    with Progress("making data", recipe.total) as bar:
-        return make.make(recipe, folder, processes, lambda done, _: bar.update(done), controller)
+    try:
+        with Progress("making data", recipe.total) as bar:
+            show = lambda done, _: bar.update(done)
+            return make.make(recipe, folder, processes, show, controller)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on from there", flush=True)
+        raise
 
 
 def trial(controller: Path, size: str, episodes: int) -> dict[str, float]:

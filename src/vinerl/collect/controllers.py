@@ -14,6 +14,7 @@ from vinerl.errors import InputError
 
 ASSETS = Path(__file__).parent / "assets"
 FORMAT = "vinerl controller 1"
+SIZES = {"ant": (29, 8), "humanoid": (69, 21)}  # of what a controller sees, and of an action
 
 Controller = Callable[[np.ndarray, np.ndarray], np.ndarray]  # (obs, direction [E, 2]) -> [E, A]
 
@@ -69,26 +70,28 @@ def read(path: Path, robot: str) -> dict[str, np.ndarray]:
         with safe_open(path, "np") as file:
             facts = file.metadata() or {}
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError, ValueError) as error:
+    # The last two are NumPy's, for numbers it has no format for, such as bfloat16.
+    except (SafetensorError, OSError, ValueError, TypeError, AttributeError) as error:
         raise InputError(f"{path}: not a readable controller ({error})") from error
     if facts.get("format") != FORMAT or facts.get("robot") != robot:
         raise InputError(
             f"{path}: expected a controller of {robot!r} ({FORMAT}), its metadata say "
             f"{json.dumps(facts)}"
         )
-    _check(path, weights)
+    _check(path, weights, robot)
     return weights
 
 
-def _check(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+def _check(path: Path, weights: Mapping[str, np.ndarray], robot: str) -> None:
     depth = sum(name.endswith(".w") for name in weights) - 1
     layers = [*map(str, range(depth)), "mean"]
     if set(weights) != {f"{layer}.{part}" for layer in layers for part in "wb"}:
         raise InputError(f"{path}: has {sorted(weights)}, expected weights and biases of {layers}")
-    width = None
+    width, actions = SIZES[robot]
     for layer in layers:
         w, b = weights[f"{layer}.w"], weights[f"{layer}.b"]
-        fits = w.ndim == 2 and b.shape == w.shape[1:] and width in (None, len(w))
-        if not fits or w.dtype != np.float32 or not np.isfinite(w).all() * np.isfinite(b).all():
+        fits = w.ndim == 2 and b.shape == w.shape[1:] and len(w) == width
+        fits = fits and (layer != "mean" or w.shape[1] == actions)
+        if not fits or not all(x.dtype == np.float32 and np.isfinite(x).all() for x in (w, b)):
             raise InputError(f"{path}: layer {layer} is not finite float32 of a shape that fits")
         width = w.shape[1]

@@ -4,6 +4,7 @@ Meanwhile DATASET.making/ holds the pieces that are there; whoever asks for the 
 goes on with them. At the end the files are assembled there and moved to their names.
 """
 
+import errno
 import hashlib
 import io
 import json
@@ -43,21 +44,40 @@ def make(
     controller: Path | None = None,
 ) -> Path:
     """The training file, the validation file and a card that says how they were made."""
+    if processes < 1:
+        raise InputError(f"--workers {processes}: expected a whole number, 1 or more")
+    if recipe.seed < 0:
+        raise InputError(f"--seed {recipe.seed}: expected a whole number, 0 or more")
     names = [f"{recipe.dataset}-val.npz", f"{recipe.dataset}.json", f"{recipe.dataset}.npz"]
     making = folder / f"{recipe.dataset}.making"
     assembled = making / names[1]  # the card is written last
     if not assembled.exists():
-        for path in (folder / name for name in names):
-            if path.exists():
-                raise InputError(f"{path} exists and is not overwritten; choose another folder")
-    with Owner(making):
-        _begin(making, recipe)
-        if not assembled.exists():
-            seconds = collect(recipe, making, processes, show, controller)
-            _assemble(recipe, making, names, seconds)
-        _move(making, folder, names)
-    shutil.rmtree(making)
+        _check_free(folder, names)
+    try:
+        with Owner(making):
+            _begin(making, recipe)
+            if not assembled.exists():
+                _check_free(folder, names)  # another process may just have made them
+                seconds = collect(recipe, making, processes, show, controller)
+                _assemble(recipe, making, names, seconds)
+            _move(making, folder, names)
+            for path in (*_pieces(making, recipe), assembled):  # last what lets one go on
+                path.unlink(missing_ok=True)
+            shutil.rmtree(making, ignore_errors=True)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(
+            f"{folder}: the disk is full. Make room and ask for the same again: it goes on with "
+            f"what {making.name} holds. Or choose another --dir."
+        ) from error
     return folder / names[-1]
+
+
+def _check_free(folder: Path, names: list[str]) -> None:
+    for path in (folder / name for name in names):
+        if path.exists():
+            raise InputError(f"{path} exists and is not overwritten; choose another --dir")
 
 
 def _move(making: Path, folder: Path, names: list[str]) -> None:
@@ -152,6 +172,10 @@ def _piece(making: Path, first: int) -> Path:
     return making / f"{first:06d}.npz"
 
 
+def _pieces(making: Path, recipe: Recipe) -> list[Path]:
+    return [_piece(making, first) for first in range(0, recipe.total, recipe.together)]
+
+
 def _packed(header: dict, arrays: list[np.ndarray]) -> bytes:
     names, buffer = header["names"], io.BytesIO()
     columns: dict[str, Any] = {
@@ -170,13 +194,13 @@ def _good(path: Path) -> bool:
 
 def _assemble(recipe: Recipe, making: Path, names: list[str], seconds: float) -> None:
     """Pieces to files of the official layout, an array at a time; the card last."""
-    pieces = [_piece(making, first) for first in range(0, recipe.total, recipe.together)]
-    cut = recipe.episodes * recipe.rows
+    pieces = _pieces(making, recipe)
+    each, cut = recipe.together * recipe.rows, recipe.episodes * recipe.rows
     content = {
-        names[2]: _write(making / names[2], pieces, 0, cut),
-        names[0]: _write(making / names[0], pieces, cut, recipe.total * recipe.rows),
+        names[2]: _write(making / names[2], pieces, each, 0, cut),
+        names[0]: _write(making / names[0], pieces, each, cut, recipe.total * recipe.rows),
     }
-    facts = [fact for path in pieces for fact in json.loads(str(files.read(path)["facts"]))]
+    facts = [fact for path in pieces for fact in json.loads(str(_array(path, "facts")))]
     told = facts[: recipe.episodes]
     card = {
         "origin": "regenerated",
@@ -191,13 +215,14 @@ def _assemble(recipe: Recipe, making: Path, names: list[str], seconds: float) ->
     disk.write(making / names[1], json.dumps(card, indent=1).encode())
 
 
-def _write(path: Path, pieces: list[Path], begin: int, end: int) -> str:
-    """Rows begin to end of all pieces as one .npz file; a hash of its names and numbers."""
+def _write(path: Path, pieces: list[Path], each: int, begin: int, end: int) -> str:
+    """Rows begin to end of pieces of `each` as one .npz file; a hash of its names and numbers."""
     digest = hashlib.sha256()
     with path.open("wb") as raw:
-        with zipfile.ZipFile(raw, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            for name in sorted(set(files.read(pieces[0])) - {"facts"}):
-                like = files.read(pieces[0])[name]
+        with zipfile.ZipFile(raw, "w") as archive:
+            for name, like in sorted(files.read(pieces[0]).items()):
+                if name == "facts":
+                    continue
                 member = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
                 member.compress_type = zipfile.ZIP_DEFLATED
                 with archive.open(member, "w", force_zip64=True) as out:
@@ -205,7 +230,7 @@ def _write(path: Path, pieces: list[Path], begin: int, end: int) -> str:
                     head["shape"] = (end - begin, *like.shape[1:])
                     np.lib.format.write_array_header_1_0(out, head)
                     digest.update(f"{name} {head}".encode())
-                    for rows in _rows(pieces, name, begin, end):
+                    for rows in _rows(pieces, each, name, begin, end):
                         data = rows.tobytes()
                         digest.update(data)
                         out.write(data)
@@ -214,10 +239,12 @@ def _write(path: Path, pieces: list[Path], begin: int, end: int) -> str:
     return digest.hexdigest()
 
 
-def _rows(pieces: list[Path], name: str, begin: int, end: int) -> Iterator[np.ndarray]:
-    at = 0
-    for path in pieces:
-        with np.load(path, allow_pickle=False) as piece:
-            rows = piece[name]
-        yield rows[max(begin - at, 0) : max(end - at, 0)]
-        at += len(rows)
+def _rows(pieces: list[Path], each: int, name: str, begin: int, end: int) -> Iterator[np.ndarray]:
+    for first, path in zip(range(0, end, each), pieces, strict=False):
+        if first + each > begin:
+            yield _array(path, name)[max(begin - first, 0) : end - first]
+
+
+def _array(piece: Path, name: str) -> np.ndarray:
+    with np.load(piece, allow_pickle=False) as arrays:
+        return arrays[name]

@@ -89,7 +89,7 @@ class Runner:
     def __init__(self, recipe: Recipe, guide: Guide, env: Any, number: int):
         seed = np.random.SeedSequence([recipe.seed, number])
         self.recipe, self.guide, self.env, self.goals = recipe, guide, env.unwrapped, 0
-        self.draw = np.random.default_rng(seed)
+        self.draw, self.robot = np.random.default_rng(seed), recipe.robot
         start = self._pick(guide.free)
         ends = guide.reach(start, REACH) if recipe.kind == "stitch" else guide.corners
         cells = {"init_ij": start, "goal_ij": self._pick(ends)}
@@ -100,22 +100,28 @@ class Runner:
         turns = self.draw.normal(size=(-(-recipe.rows // TURN), 2))
         self.turns = turns / (np.linalg.norm(turns, axis=1, keepdims=True) + 1e-6)
 
-    def step(self, action: np.ndarray) -> None:
-        """As the environment's own step moves the robot; then a new goal where one was reached."""
-        data = self.env.data
-        there = np.linalg.norm(data.qpos[:2] - self.goal) <= self.env._goal_tol
-        if self.recipe.robot:
+    def move(self, action: np.ndarray) -> None:
+        """As the environment's own step moves the robot."""
+        model, data = self.env.model, self.env.data
+        if self.robot == "humanoid":  # whose observation needs more than the state
             self.env.do_simulation(action, self.env.frame_skip)
+            return
+        if self.robot == "ant":
+            data.ctrl[:] = action
         else:
             data.qpos[:] += 0.2 * action
             data.qvel[:] = 0
-            mujoco.mj_step(self.env.model, data, nstep=self.env.frame_skip)  # pyright: ignore[reportAttributeAccessIssue]
-        if there:
-            self.goals += 1
-            if self.recipe.kind == "navigate":
-                spread = self.env._noise * self.guide.unit / 4
-                centre = self.guide.centre(self._pick(self.guide.corners))
-                self.goal = centre + self.draw.uniform(-spread, spread, 2)
+        mujoco.mj_step(model, data, nstep=self.env.frame_skip)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def arrive(self) -> None:
+        """At the goal, which is another one from now on where goals follow each other."""
+        if self.recipe.kind != "navigate":
+            self.goals = 1
+            return
+        self.goals += 1
+        spread = self.env._noise * self.guide.unit / 4
+        centre = self.guide.centre(self._pick(self.guide.corners))
+        self.goal = centre + self.draw.uniform(-spread, spread, 2)
 
     def _pick(self, cells: Sequence[Cell]) -> Cell:
         return cells[int(self.draw.integers(len(cells)))]
@@ -132,6 +138,13 @@ class Maze:
         if recipe.robot:
             assert controller is not None
             self.act = controllers.load(controller, recipe.robot)
+
+    def _look(self, runners: Sequence[Runner], xy: np.ndarray) -> None:
+        """Whose step has led to the goal has a new one before the next, as in the official data."""
+        goals = np.array([runner.goal for runner in runners])
+        there = np.linalg.norm(xy - goals, axis=1) <= runners[0].env._goal_tol
+        for runner in (runner for runner, near in zip(runners, there, strict=True) if near):
+            runner.arrive()
 
     def episodes(self, numbers: Sequence[int]) -> list[Episode]:
         """In lockstep; a controller sees the rows of a full group even where there are fewer."""
@@ -151,6 +164,8 @@ class Maze:
         for t in range(recipe.rows):
             for e, env in enumerate(inner):
                 obs[t, e], qpos[t, e], qvel[t, e] = env.get_ob(), env.data.qpos, env.data.qvel
+            if t > 0:
+                self._look(runners, qpos[t, :, :2])
             if recipe.kind == "explore":
                 direction[:count] = [runner.turns[t // TURN] for runner in runners]
             else:
@@ -160,7 +175,7 @@ class Maze:
             noise = np.array([runner.noise[t] for runner in runners])
             action[t] = np.clip(mean + noise, -1, 1)
             for e, runner in enumerate(runners):
-                runner.step(action[t, e])
+                runner.move(action[t, e])
 
         terminals = np.arange(recipe.rows) == recipe.rows - 1
         columns = {"observations": obs, "actions": action, "qpos": qpos, "qvel": qvel}
@@ -168,10 +183,15 @@ class Maze:
             (
                 {name: x[:, e].astype(np.float32) for name, x in columns.items()}
                 | {"terminals": terminals},
-                {"goals": runner.goals} | _posture(qpos[:, e]),
+                _progress(runner) | _posture(qpos[:, e]),
             )
             for e, runner in enumerate(runners)
         ]
+
+
+def _progress(runner: Runner) -> dict[str, float]:
+    """The goals that were reached; who explores has none."""
+    return {} if runner.recipe.kind == "explore" else {"goals": runner.goals}
 
 
 def _posture(qpos: np.ndarray) -> dict[str, float]:

@@ -7,8 +7,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from subprocess import PIPE
@@ -34,7 +34,8 @@ class Workers:
         command = [sys.executable, "-m", module, *arguments]
         start = partial(subprocess.Popen, command, env=env, stdin=PIPE, stdout=PIPE)
         self.what = " ".join((module, *arguments))
-        self.processes: list[subprocess.Popen[bytes]] = [start() for _ in range(count)]
+        with _undisturbed():
+            self.processes: list[subprocess.Popen[bytes]] = [start() for _ in range(count)]
         self.patience, self.waiting, self.closed = patience, None, threading.Event()
         threading.Thread(target=self._watch, daemon=True).start()
 
@@ -90,6 +91,19 @@ class Workers:
             f"worker {w} ({self.what}) has gone, exit code {code}; one that does not answer for "
             f"{self.patience:g} s is killed"
         )
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Who is started in here does not hear Ctrl-C, not even before it serves."""
+    if sys.platform == "win32":
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def serve(answer: Answer) -> None:
