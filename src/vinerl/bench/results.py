@@ -102,52 +102,54 @@ def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
         raise InputError(f"{run.path} has no task or was never evaluated: there is nothing to tell")
     if not manifest["ended"] and not unfinished:
         raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
-    final_at, final = metrics.curve(lines, "eval/success_noise0")
     steps = manifest["run"]["steps"] if manifest["ended"] else int(at[-1])
-    ended = bool(manifest["ended"] and len(final_at))
-    way = len(at) - ended  # the last evaluation of a run that has ended is the final one
-    series = {name: metrics.curve(lines, name) for name in SERIES}
-    last = [line for line in lines if "grad_norm/step" in line][-1:]
-    paths = []
+    quiet = metrics.curve(lines, "eval/success_noise0")[1] if manifest["ended"] else ()
+    way = len(at) - (len(quiet) > 0)  # the last evaluation of a run that has ended is the final one
+    files: dict[Path, dict[str, Any]] = {}
     for i, member in enumerate(manifest["members"]):
         recipe = recipe_of(manifest, member, steps)
-        facts = {
+        final = {"step": steps, "success": float(success[-1, i])}
+        path = folder / "seeds" / where(recipe) / f"seed-{member['seed']}.json"
+        if path.exists():
+            raise InputError(f"{path} is there already: this seed of this recipe is published")
+        files[path] = {
             "schema": SCHEMA,
             "recipe": recipe,
             "seed": member["seed"],
             "status": {k: member[k] for k in ("status", "frozen_at") if k in member},
             "curve": {"step": at[:way].tolist(), "success": success[:way, i].tolist()},
-            "final": {
-                "step": steps,
-                "success": float(success[-1, i]),
-                "success_noise0": float(final[-1, i]),
-            }
-            if ended
-            else None,
-            "metrics": {
-                name: {"step": x.tolist(), "value": [_short(v) for v in y[:, i]]}
-                for name, (x, y) in series.items()
-                if len(x)
-            }
-            | {"grad_norm/step": [_short(v) for v in line["grad_norm/step"][i]] for line in last},
-            "provenance": {
-                "run": run.path.resolve().name,
-                "manifest": runs.seal(manifest),
-                "data_sha256": manifest["data"]["sha256"],
-                **{k: manifest[k] for k in ("commit", "source_sha256", "versions", "exact")},
-                "device": manifest["hardware"]["device"],
-                "started": manifest["started"],
-                "ended": manifest["ended"],
-            },
+            "final": final | {"success_noise0": float(quiet[-1, i])} if len(quiet) else None,
+            "metrics": _metrics(lines, i),
+            "provenance": _provenance(run, manifest),
         }
-        path = folder / "seeds" / where(recipe) / f"seed-{member['seed']}.json"
-        if path.exists():
-            raise InputError(f"{path} is there already: this seed of this recipe is published")
-        paths.append((path, facts))
-    for path, facts in paths:
+    for path, facts in files.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         disk.write_sealed(path, facts)
-    return [path for path, _ in paths]
+    return list(files)
+
+
+def _metrics(lines: list[dict[str, Any]], i: int) -> dict[str, Any]:
+    """One member's series, and the gradient at each denoising step when it was last looked at."""
+    series = {name: metrics.curve(lines, name) for name in SERIES}
+    told: dict[str, Any] = {
+        name: {"step": x.tolist(), "value": [_short(v) for v in y[:, i]]}
+        for name, (x, y) in series.items()
+        if len(x)
+    }
+    if arriving := [line["grad_norm/step"][i] for line in lines if "grad_norm/step" in line]:
+        told["grad_norm/step"] = [_short(v) for v in arriving[-1]]
+    return told
+
+
+def _provenance(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run": run.path.resolve().name,
+        "manifest": runs.seal(manifest),
+        "data_sha256": manifest["data"]["sha256"],
+        "device": manifest["hardware"]["device"],
+        **{k: manifest[k] for k in ("commit", "source_sha256", "versions", "exact")},
+        **{k: manifest[k] for k in ("started", "ended")},
+    }
 
 
 def where(recipe: dict[str, Any]) -> Path:
