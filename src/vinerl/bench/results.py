@@ -103,7 +103,7 @@ def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
     if not manifest["ended"] and not unfinished:
         raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
     steps = manifest["run"]["steps"] if manifest["ended"] else int(at[-1])
-    quiet = metrics.curve(lines, "eval/success_noise0")[1] if manifest["ended"] else ()
+    quiet = metrics.curve(lines, "eval/success_noise0")[1][: len(at) * bool(manifest["ended"])]
     way = len(at) - (len(quiet) > 0)  # the last evaluation of a run that has ended is the final one
     files: dict[Path, dict[str, Any]] = {}
     for i, member in enumerate(manifest["members"]):
