@@ -56,8 +56,9 @@ CASES = {name: (name, {}) for name in AGENTS} | {
 }
 EVERY = pytest.mark.parametrize("case", CASES)
 FLOATS_ENTER_DIFFERENTLY = ["sampler=euler", "regulariser=flow", "regulariser=teacher"]
-STACKED = pytest.mark.parametrize(
-    "case", [*AGENTS, *(f"vine {change}" for change in FLOATS_ENTER_DIFFERENTLY)]
+FAST = ["vine", *(f"vine {change}" for change in FLOATS_ENTER_DIFFERENTLY), "fql", "qam-edit"]
+STACKED = pytest.mark.parametrize(  # these compile the largest programs
+    "case", [*FAST, *(pytest.param(n, marks=pytest.mark.slow) for n in AGENTS if n not in FAST)]
 )
 
 

@@ -41,11 +41,11 @@ def test_a_flag_beats_the_row_which_beats_the_default():
 def test_without_arguments_it_is_the_default_job():
     job = resolve()
     assert job.task.name == tasks.DEFAULT
-    assert job.episodes == 200, "whose data the program makes itself"
+    assert job.episodes == 400, "whose data the program makes itself"
     assert (job.normalise, job.steps, job.config.alpha, job.config.horizon) == (
         "standard",
         6000,
-        0.4,
+        1.0,
         10,
     )
     assert (job.config.flow_steps, job.config.sampler) == (10, "vine")
@@ -255,7 +255,7 @@ def test_an_agent_of_ones_own_is_found_by_module_or_file(tmp_path, name):
     assert job.members == 2, "and its float fields stack"
     assert job.out.name == "MINE-pointmaze-medium-navigate-task1"
     assert job.config.alpha == 10.0, "no other agent's row"
-    assert (job.steps, job.episodes) == (6000, 200), "but the default job's run"
+    assert (job.steps, job.episodes) == (6000, 400), "but the default job's run"
     assert jobs.agent(job.agent)[0].warmth == 2.0, "and it is found again under the name kept"
 
 

@@ -287,7 +287,7 @@ def test_a_comparison_says_what_differs(done, tmp_path):
     manifest["agent"]["config"]["alpha"] = 3.0
     disk.write_sealed(other / "manifest.json", manifest)
     rows = [line.split() for line in show.comparison([done.run, Run(other)]).splitlines()]
-    assert ["agent.config.alpha", "0.4", "3.0"] in rows
+    assert ["agent.config.alpha", "1.0", "3.0"] in rows
     assert not any(row[0].startswith("versions") for row in rows)
 
 

@@ -97,7 +97,7 @@ SMALL = {
     "critic_blocks": 1,
 }
 SMALL_RUN = {"steps": 6000, "eval_every": 1000, "seeds": (0, 1, 2), "normalise": "standard"}
-SMALL_RUN |= {"episodes": 200}
+SMALL_RUN |= {"episodes": 400}
 
 
 def home(agent: str) -> Protocol:
@@ -110,7 +110,7 @@ def row(agent: str, task: tasks.Task | None, protocol: Protocol | None = None) -
     if task is None:
         return None
     if task.name == tasks.DEFAULT:
-        own = {"alpha": 0.4} if agent == "vine" else {"critics": 2}
+        own = {"alpha": 1.0} if agent == "vine" else {"critics": 2}
         fields = SMALL | own if agent in VALUES else {}
         return Row(fields, SMALL_RUN, dict.fromkeys(fields, "us, for the default job"))
     if task.domain not in DOMAINS:
