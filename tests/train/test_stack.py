@@ -13,7 +13,8 @@ from vinerl.rl import learner
 from vinerl.train import offline, stack
 
 CONFIG, MAKE = tiny("vine")
-CONFIG = replace(CONFIG, lr_steps=20)  # so that lr_end has a say in 20 updates
+# So that lr_end has a say in 20 updates, and rho any.
+CONFIG = replace(CONFIG, lr_steps=20, target="std")
 FAR = {"max_grad_norm": 0.5, "tau": 0.5, "noise": 0.3, "alpha": 3.0, "lr_end": 0.1}
 CHANGED = {f: FAR.get(f, 0.8 * getattr(CONFIG, f)) for f in stack.stackable(CONFIG)}
 SEEDS = (3, 9, 7, 4)
