@@ -270,6 +270,8 @@ def test_a_worker_that_is_killed_ends_it_and_it_goes_on(made, tmp_path, monkeypa
 def command(recipe, folder):
     """To make it in another process."""
     code = "import sys, json; from pathlib import Path; from vinerl.collect import make, recipes\n"
+    # Whoever runs the tests in the background ignores Ctrl-C, and so would this process.
+    code += "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code += "make.make(recipes.Recipe(**json.loads(sys.argv[1])), Path(sys.argv[2]), 2)"
     return [sys.executable, "-c", code, recipe.to_json(), str(folder)]
 
