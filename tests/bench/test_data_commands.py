@@ -237,7 +237,7 @@ def test_a_file_that_training_would_refuse_exits_with_one(vinerl, changes, messa
 
 def test_what_is_merely_odd_exits_with_zero(vinerl):
     np.savez("odd.npz", **arrays(rewards=np.zeros(20, np.float32)))
-    assert {f.level for f in examine.examine(files.Path("odd.npz"))} == {"odd"}
+    assert {f.level for f in examine.report(files.Path("odd.npz")).findings} == {"odd"}
     assert vinerl("data check odd.npz")[0] == 0
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from test_files import ENDS, NOWHERE, N, compact, spelled_out
 
 from vinerl.data import files
-from vinerl.data.examine import episode_sums, examine, report, starts, summary
+from vinerl.data.examine import episode_sums, report, starts
 from vinerl.errors import InputError
 
 ROWS = st.integers(0, N - 1)
@@ -22,7 +22,7 @@ def look(tmp_path_factory):
 
     def through_a_file(arrays):
         np.savez(path, **arrays)
-        return examine(path)
+        return report(path).findings
 
     return through_a_file
 
@@ -160,16 +160,16 @@ def test_a_missing_number_is_no_following_observation_that_does_not_follow(look)
 def test_a_file_that_cannot_be_read(tmp_path, content):
     path = tmp_path / "data.npz"
     path.write_bytes(content)
-    (finding,) = examine(path)
+    (finding,) = report(path).findings
     assert finding[:2] == ("wrong", "file")
     assert finding.message.startswith("not a readable .npz file")
 
 
 def test_a_file_that_is_not_there_and_one_of_objects(tmp_path):
     path = tmp_path / "data.npz"
-    assert examine(path)[0].message == "there is no such file"
+    assert report(path).findings[0].message == "there is no such file"
     np.savez(path, **compact(infos=np.array([{}], object)))
-    assert "infos.npy holds Python objects" in examine(path)[0].message
+    assert "infos.npy holds Python objects" in report(path).findings[0].message
 
 
 @settings(deadline=None, max_examples=60)
@@ -299,7 +299,7 @@ def test_the_summary_counts_and_lists(tmp_path):
     arrays = compact(rewards=np.arange(N, dtype=np.float32), note=np.array("by hand"))
     arrays["actions"][6, 1] = 2
     np.savez(path, **arrays)
-    text = summary(path)
+    text = report(path).text
     lines = text.splitlines()
     assert lines[0] == str(path)
     assert "3 episodes, 9 transitions; lengths 2, 3, 4 (least, median, most)" in text
@@ -308,17 +308,16 @@ def test_the_summary_counts_and_lists(tmp_path):
     assert "terminals     12        bool     0 to 1" in lines
     assert any(line.startswith("wrong  actions leave") for line in lines)
     assert lines[-1] == "1 wrong, nothing odd"
-    assert report(path) == (text, examine(path))
 
 
 def test_the_summary_of_files_that_are_hardly_one(tmp_path):
     path = tmp_path / "data.npz"
-    assert "wrong  there is no such file\n1 wrong" in summary(path)
+    assert "wrong  there is no such file\n1 wrong" in report(path).text
     np.savez(path, rewards=np.array([np.nan, 1, 3], np.float32), empty=np.zeros(0))
-    assert "rewards  3      float32  1 to 3" in summary(path)
-    assert "2 wrong, nothing odd" in summary(path)
+    assert "rewards  3      float32  1 to 3" in report(path).text
+    assert "2 wrong, nothing odd" in report(path).text
     np.savez(path, **compact(labelled=False))
-    assert "no rewards: an OGBench task gives them (--task)" in summary(path)
+    assert "no rewards: an OGBench task gives them (--task)" in report(path).text
 
 
 def test_episodes_without_an_end_still_count(look):

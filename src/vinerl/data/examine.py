@@ -30,18 +30,11 @@ class Report(NamedTuple):
     findings: list[Finding]
 
 
-def examine(path: Path) -> list[Finding]:
-    """All findings, the wrong ones first. With a wrong shape nothing odd is looked for."""
-    return report(path).findings
-
-
-def summary(path: Path) -> str:
-    """What the file holds, and all findings, as text."""
-    return report(path).text
-
-
 def report(path: Path) -> Report:
-    """`summary` and `examine` of one reading."""
+    """What the file holds, as text, and all findings, the wrong ones first.
+
+    With a wrong shape nothing odd is looked for.
+    """
     try:
         arrays = files.read(path)
     except InputError as error:
