@@ -46,5 +46,5 @@ def matching_loss(tuned: Velocity, base: Velocity, path: Array, terminal: Array)
 def _schedule(path: Array) -> tuple[Array, Array, Array]:
     """Times [K], step size and diffusion [K, 1, 1] of a path [K + 1, B, A]."""
     steps = len(path) - 1
-    t, dt = samplers.grid(steps)[:-1], jnp.float32(1 / steps)
+    t, dt = samplers.grid(steps)[:-1], jnp.asarray(1 / steps, path.dtype)
     return t, dt, samplers.diffusion_of(t, dt)[:, None, None]

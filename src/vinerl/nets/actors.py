@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 
 from vinerl.nets.encoders import Encoder
-from vinerl.nets.mlp import MLP, Dense, Dtype, Hidden, Network
+from vinerl.nets.mlp import MLP, Dense, Dtype, Hidden, Network, exact
 from vinerl.types import Array, Obs, Params, Velocity
 
 
@@ -43,14 +43,14 @@ class NoisePredictor(Network):
 
     @nn.compact
     def __call__(self, obs: Obs, x: Array, i: Array) -> Array:
-        level = jnp.broadcast_to(i, (*x.shape[:-1], 1)).astype(jnp.float32)
+        level = jnp.broadcast_to(i, (*x.shape[:-1], 1)).astype(exact(self.dtype))
         rates = self.param("rates", nn.initializers.normal(0.2), (1, self.frequencies))
         turns = 2 * jnp.pi * level @ rates
         waves = jnp.concatenate([jnp.cos(turns), jnp.sin(turns)], axis=-1)
         *inner, width = self.hidden
         cond = Dense(width)(Hidden(inner, dtype=self.dtype, activation=mish)(waves))
         h = Hidden(self.hidden, dtype=self.dtype, activation=mish)(x, Encoder()(obs), cond)
-        return Dense(self.dim, dtype=jnp.float32)(h)
+        return Dense(self.dim, dtype=exact(self.dtype))(h)
 
     @nn.nowrap
     def at(self, params: Params, obs: Obs) -> Velocity:
@@ -73,7 +73,7 @@ class Deterministic(Network):
     def __call__(self, obs: Obs) -> Array:
         h = Hidden(self.hidden, dtype=self.dtype)(Encoder()(obs))
         small = nn.initializers.variance_scaling(0.01, "fan_avg", "uniform")
-        return jnp.tanh(nn.Dense(self.dim, kernel_init=small, dtype=jnp.float32)(h))
+        return jnp.tanh(nn.Dense(self.dim, kernel_init=small, dtype=exact(self.dtype))(h))
 
 
 class Gaussian(Network):
@@ -86,7 +86,7 @@ class Gaussian(Network):
     @nn.compact
     def __call__(self, obs: Obs, *inputs: Array) -> tuple[Array, Array]:
         h = Hidden(self.hidden, dtype=self.dtype)(Encoder()(obs), *inputs)
-        mean, log_std = (Dense(self.dim, dtype=jnp.float32)(h) for _ in range(2))
+        mean, log_std = (Dense(self.dim, dtype=exact(self.dtype))(h) for _ in range(2))
         return mean, jnp.clip(log_std, -20, 2)
 
 

@@ -18,6 +18,11 @@ Dense = partial(nn.Dense, kernel_init=nn.initializers.xavier_uniform())
 Dtype = Any
 
 
+def exact(dtype: Dtype) -> Dtype:
+    """What the first and the last layer compute in: at least float32."""
+    return jnp.promote_types(dtype, jnp.float32)
+
+
 class Network(nn.Module):
     """A Flax module whose `apply` is typed as the output alone: nothing here is mutable."""
 
@@ -38,8 +43,8 @@ class Hidden(nn.Module):
     def __call__(self, *inputs: Array) -> Array:
         x = jnp.concatenate(inputs, axis=-1)
         for width in self.widths:
-            exact = jnp.promote_types(x.dtype, self.dtype)
-            x = self.activation(Dense(width, dtype=exact)(x).astype(self.dtype))
+            entering = jnp.promote_types(x.dtype, self.dtype)
+            x = self.activation(Dense(width, dtype=entering)(x).astype(self.dtype))
             x = nn.LayerNorm(dtype=self.dtype)(x) if self.layer_norm else x
         return x
 
@@ -55,7 +60,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, *inputs: Array) -> Array:
         x = Hidden(self.hidden, self.layer_norm, self.dtype)(*inputs)
-        return Dense(self.out, dtype=jnp.float32)(x)
+        return Dense(self.out, dtype=exact(self.dtype))(x)
 
 
 class ResidualMLP(nn.Module):
@@ -71,7 +76,7 @@ class ResidualMLP(nn.Module):
         x = Hidden(self.hidden[-1:], layer_norm=True, dtype=self.dtype)(*inputs)
         for _ in range(self.blocks):
             x = x + Hidden(self.hidden, layer_norm=True, dtype=self.dtype)(x)
-        return Dense(self.out, dtype=jnp.float32)(x)
+        return Dense(self.out, dtype=exact(self.dtype))(x)
 
 
 class PreNormMLP(nn.Module):
@@ -83,9 +88,9 @@ class PreNormMLP(nn.Module):
 
     @nn.compact
     def __call__(self, *inputs: Array) -> Array:
-        x = Dense(self.hidden[0], dtype=jnp.float32)(jnp.concatenate(inputs, axis=-1))
+        x = Dense(self.hidden[0], dtype=exact(self.dtype))(jnp.concatenate(inputs, axis=-1))
         x = x.astype(self.dtype)
         for width in self.hidden:
             branch = Hidden((width,), dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
             x = x + Dense(x.shape[-1], dtype=self.dtype)(branch)
-        return Dense(self.out, dtype=jnp.float32)(nn.LayerNorm(dtype=self.dtype)(x))
+        return Dense(self.out, dtype=exact(self.dtype))(nn.LayerNorm(dtype=self.dtype)(x))
