@@ -15,19 +15,31 @@ from vinerl.errors import InputError
 PUBLISHED = Path(__file__).parents[2] / "results" / "antmaze-large-navigate-task1" / "vine"
 
 
-@pytest.fixture
-def run(tmp_path):
-    """A run that has ended: the published one with an evaluation at its end."""
-    folder = tmp_path / "run"
+def write(folder, evaluated, **changes):
+    """The published run with other evaluations, cut off where these end."""
     folder.mkdir()
     manifest = json.loads((PUBLISHED / "manifest.json").read_text())
-    manifest |= {"ended": "2026-01-01T00:00:00+00:00"}
-    disk.write_sealed(folder / "manifest.json", manifest)
-    lines = (PUBLISHED / "metrics.jsonl").read_text()
+    disk.write_sealed(folder / "manifest.json", manifest | changes)
+    lines = [json.loads(line) for line in (PUBLISHED / "metrics.jsonl").read_text().splitlines()]
+    lines = [x for x in lines if "eval/success" not in x and x["step"] <= evaluated[-1]["step"]]
+    lines = sorted(lines + evaluated, key=lambda line: line["step"])
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return Run(folder)
+
+
+def every_10k(until):
+    """Every 10k steps; the third seed has successes of its own."""
+    third = {60_000: 0.9, 70_000: 0.7}
+    line = lambda step: {"step": step, "eval/success": [1.0, 1.0, third.get(step, 1.0), 1.0]}
+    return [line(step) for step in range(10_000, until + 1, 10_000)]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run that has ended."""
     end = {"step": 150000, "eval/success": [0.9, 0.8, 1.0, 0.7]}
     end |= {"eval/success_noise0": [0.5, 0.6, 0.7, 0.8]}
-    (folder / "metrics.jsonl").write_text(lines + json.dumps(end) + "\n")
-    return Run(folder)
+    return write(tmp_path / "run", [*every_10k(140_000), end])
 
 
 def changed(run, folder, **changes):
@@ -143,10 +155,11 @@ def test_a_seed_is_not_published_twice_and_then_nothing_is_written(run, tmp_path
 
 
 def test_an_unfinished_run_is_published_only_when_asked(tmp_path):
+    cut = write(tmp_path / "cut", every_10k(140_000), ended=None)
     with pytest.raises(InputError, match="has not ended; --unfinished"):
-        results.publish(Run(PUBLISHED), tmp_path)
-    results.publish(Run(PUBLISHED), tmp_path, unfinished=True)
-    seeds = results.read(tmp_path)
+        results.publish(cut, tmp_path / "results")
+    results.publish(cut, tmp_path / "results", unfinished=True)
+    seeds = results.read(tmp_path / "results")
     assert {seed.recipe["steps"] for seed in seeds} == {140_000}
     assert [seed.facts["final"] for seed in seeds] == [None] * 4
     assert [seed.score for seed in seeds] == [1.0] * 4
@@ -179,7 +192,7 @@ def test_a_copied_moved_or_damaged_file_is_refused_by_name(run, tmp_path):
 
 
 def test_numbers_that_json_has_not_are_left_out(run, tmp_path):
-    line = {"step": 149000, "actor/bc": [float("inf"), 1.0, 1.0, 1.0]}
+    line = {"step": 151000, "actor/bc": [float("inf"), 1.0, 1.0, 1.0]}
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
     path = results.publish(run, tmp_path / "results")[0]
