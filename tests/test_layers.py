@@ -98,7 +98,7 @@ def test_nothing_that_executes_what_it_loads_or_belongs_elsewhere():
 
 def test_what_needs_a_network_or_is_optional_is_imported_where_it_is_used():
     network = {"urllib", "requests", "socket", "http", "httpx", "ftplib", "huggingface_hub"}
-    optional = {"wandb", "tensorboardX", "rich", "imageio", "imageio_ffmpeg"}
+    optional = {"wandb", "tensorboardX", "rich", "imageio", "imageio_ffmpeg", "ray"}
     for path in MODULES:
         top = {x.split(".")[0] for x in imports(at_import(ast.parse(path.read_text())))}
         assert not top & (network | optional), path

@@ -1,14 +1,13 @@
 """The queue: what it holds, what is missing of it, what fits into some minutes, and doing it."""
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from vinerl.bench import queue, results
-from vinerl.bench.queue import Entry
+from vinerl.bench import entries, queue, results
+from vinerl.bench.entries import Entry
 from vinerl.bench.runs import Run
 from vinerl.collect import make, recipes
 from vinerl.errors import InputError
@@ -64,6 +63,13 @@ def published(entry, members):
         )
         for m in members
     ]
+
+
+def test_a_cell_may_name_its_agent(tmp_path):
+    text = f'[a]\ntasks = ["{ANT}"]\nseeds = [0]\nsteps = 9\ngrid = [{{agent = "fql"}}, {{}}]'
+    found = read(tmp_path, text)
+    assert [(e.agent, e.own) for e in found] == [("fql", {}), ("vine", {})]
+    assert found[0].request.fields == {}
 
 
 def test_a_section_is_its_tasks_by_its_grid(tmp_path):
@@ -143,7 +149,7 @@ def test_data_that_are_there_cost_nothing(tmp_path):
 def test_the_cost_grows_with_steps_and_members(tmp_path):
     """Compilation, steps at 1.75 ms and 0.25 ms a member, the evaluation at the end."""
     entry = read(tmp_path, TWO)[0]
-    assert entry.seconds == pytest.approx(60 + 1000 * (1.75 + 4 * 0.25) / 1000 + 60)
+    assert entry.seconds == pytest.approx(60 + 1000 * (0.8 + 4 * 0.35) / 1000 + 60)
 
 
 def test_the_projects_own_queue_can_be_read():
@@ -157,7 +163,7 @@ def test_flags_say_the_same_as_the_entry(tmp_path):
     from vinerl.bench.commands import parse
 
     for entry in read(tmp_path, TWO):
-        given, meant = (jobs.resolve(r) for r in (parse(queue._flags(entry)), entry.request))
+        given, meant = (jobs.resolve(r) for r in (parse(entries.flags(entry)), entry.request))
         for name in ("config", "seeds", "steps", "eval_every", "final_episodes", "task"):
             assert getattr(given, name) == getattr(meant, name), name
 
@@ -179,26 +185,23 @@ def test_it_is_worked_off_in_pieces_and_comes_out_the_same(tmp_path, monkeypatch
     data = tmp_path / "data"
     recipe = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=3, rows=101)
     make.make(recipe, data, processes=2)
-    entries = read(tmp_path, TINY)
-    alone = queue.work(entries, tmp_path / "alone", 60, data, tmp_path / "runs-alone")
+    tiny = read(tmp_path, TINY)
+    alone = queue.work(tiny, tmp_path / "alone", 60, data, tmp_path / "runs-alone")
     assert len(alone) == 4
 
-    wait, stopped = subprocess.Popen.wait, []
+    stopped = []
 
-    def impatient(process, timeout=None):
+    def impatient(entry, out, folder, over):
         """The clock strikes as soon as a first checkpoint is there."""
-        if timeout is not None and not stopped:
-            runs = tmp_path / "runs"
-            while not list(runs.glob("*/checkpoints/state-*.json")) and process.poll() is None:
-                pass
-            stopped.append(True)
-            raise subprocess.TimeoutExpired("vinerl", timeout)
-        return wait(process, timeout)
+        saved = lambda: over() or any(out.glob("checkpoints/state-*.json"))
+        done = entries.run(entry, out, folder, over if stopped else saved)
+        stopped.extend([] if done else [out])
+        return done
 
-    monkeypatch.setattr(subprocess.Popen, "wait", impatient)
+    monkeypatch.setattr(queue, "run", impatient)
     at, pieces = tmp_path / "pieces", 0
     while len(results.read(at)) < 4:
-        queue.work(entries, at, 60, data, tmp_path / "runs")
+        queue.work(tiny, at, 60, data, tmp_path / "runs")
         pieces += 1
         assert pieces < 5
     assert stopped
@@ -206,7 +209,7 @@ def test_it_is_worked_off_in_pieces_and_comes_out_the_same(tmp_path, monkeypatch
         assert one.recipe == other.recipe
         for part in ("curve", "final", "metrics"):
             assert one.facts[part] == other.facts[part]
-    assert not queue.plan(entries, results.read(at), 60, data)
+    assert not queue.plan(tiny, results.read(at), 60, data)
     run = Run(next((tmp_path / "runs").iterdir()))
     assert metrics.curve(run.metrics, "eval/success")[0].tolist() == [20, 40]
     assert json.loads((run.path / "manifest.json").read_text())["ended"]
@@ -214,6 +217,6 @@ def test_it_is_worked_off_in_pieces_and_comes_out_the_same(tmp_path, monkeypatch
 
 def test_a_run_that_fails_is_said(tmp_path, monkeypatch):
     entry = Entry("x", POINT, "vine", (0,), 10)
-    monkeypatch.setattr(queue, "_flags", lambda _: ["--bogus"])
+    monkeypatch.setattr(entries, "flags", lambda _: ["--bogus"])
     with pytest.raises(InputError, match="ended with exit code 2; see above"):
-        queue._run(entry, tmp_path / "run", tmp_path, 60)
+        entries.run(entry, tmp_path / "run", tmp_path, lambda: False)

@@ -83,6 +83,17 @@ def test_a_cell_is_the_seeds_of_one_recipe(run, tmp_path):
     assert cell.recipe["data"]["mujoco"] == "3.2.7"
 
 
+def test_an_online_phase_is_part_of_the_recipe(run, tmp_path):
+    kept = {"online_steps": 20_000, "utd": "1", "balanced": True, "online_every": 100}
+    longer = changed(run, tmp_path / "online", **{f"run__{k}": v for k, v in kept.items()})
+    for each in (run, longer):
+        results.publish(each, tmp_path / "results")
+    offline, online = results.cells(results.read(tmp_path / "results"))
+    assert (offline.recipe["steps"], online.recipe["steps"]) == (150_000, 170_000)
+    assert "online" not in offline.recipe
+    assert online.recipe["online"] == kept
+
+
 def test_values_of_a_stack_are_cells_of_their_own(run, tmp_path):
     members = [{"seed": s, "alpha": a, "status": "learning"} for a in (3.0, 10.0) for s in (0, 1)]
     stacked = changed(run, tmp_path / "two", members=members, agent__config__alpha=[3.0, 10.0])

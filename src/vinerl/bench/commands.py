@@ -9,7 +9,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from vinerl.agents import AGENTS
-from vinerl.bench import data_commands, doctor, jobs, result_commands, runs, show
+from vinerl.bench import data_commands, doctor, jobs, result_commands, runs, show, sweep_commands
 from vinerl.bench.jobs import Request
 from vinerl.errors import InputError
 
@@ -64,6 +64,9 @@ class Train(Generic[C]):
     eval_episodes: int = 10  # of a member, on the way
     final_episodes: int = 50  # of a member, at the end
     log_every: int | None = None  # gradient steps between lines of metrics.jsonl
+    online_steps: int = 0  # environment steps to learn from afterwards, each member its own
+    utd: str = "1"  # online: gradient steps for each environment step; 4, or 1/4
+    balanced: bool = False  # online: half of each batch own steps, else all rows alike
     normalise: Literal["none", "standard"] | None = None  # observations
     drop_bad_rows: bool = False  # leave out rows that are NaN or infinite
     rescale_actions: bool = False  # of --data, to [-1, 1]; undone when acting
@@ -107,6 +110,7 @@ def parse(args: list[str]) -> Request:
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
     """The first word that is no option and no option's value, and the rest."""
     switches = ("stop-on-bad", "deterministic", "make-data", "drop-bad-rows", "rescale-actions")
+    switches += ("balanced",)
     flags = ("--help", *(f"--{no}{name}" for name in switches for no in ("", "no-")))
     for i, word in enumerate(args):
         before = args[i - 1].replace("_", "-") if i else ""
@@ -245,6 +249,7 @@ COMMANDS: dict[str, Callable[[list[str]], Any]] = {
     "controllers": data_commands.group("controllers", data_commands.CONTROLLERS),
     "results": data_commands.group("results", result_commands.RESULTS),
     "queue": data_commands.group("queue", result_commands.QUEUE),
+    "sweep": sweep_commands.command,
     "reproduce": result_commands.reproduce,
     "report": result_commands.report,
     "doctor": check,

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
@@ -30,7 +31,8 @@ DEFAULTS: dict[str, Any] = {
     "shard_every": None,
 }
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
-LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1}
+LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
+ROUND = 100  # environment steps between updates, at most
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Request:
     dir: Path | None = None
     out: Path | None = None
     log: tuple[str, ...] = ()
+    online_steps: int = 0
+    utd: str = "1"
+    balanced: bool = False
     shard_every: int | None = None
     drop_bad_rows: bool = False
     rescale_actions: bool = False
@@ -85,6 +90,10 @@ class Job:
     out: Path  # of the run
     numbered: bool  # another number may be put behind `out` where it is taken
     log: tuple[str, ...]
+    online_steps: int  # in the environment, after `steps`
+    utd: str  # updates for each of them, a fraction
+    balanced: bool  # half a batch from them, half from the data
+    online_every: int  # of them between updates
     shard_every: int  # steps on each file, where the data are a folder
     drop_bad_rows: bool
     rescale_actions: bool
@@ -97,6 +106,15 @@ class Job:
     @property
     def members(self) -> int:
         return len(stack.members(self.config, self.seeds).seed)
+
+    @property
+    def total(self) -> int:
+        """Where a run ends: its steps are updates offline and environment steps online."""
+        return self.steps + self.online_steps
+
+    def updates(self, step: int) -> int:
+        """Gradient steps that have been taken by then."""
+        return min(step, self.steps) + int(max(step - self.steps, 0) * Fraction(self.utd))
 
 
 def request(agent_name: str, options: dict[str, Any]) -> Request:
@@ -158,7 +176,9 @@ def _module(where: str) -> Any:
 KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
 KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
 KEPT += ("shard_every", "drop_bad_rows", "rescale_actions")
+KEPT += ("online_steps", "utd", "balanced", "online_every")
 BEFORE = {"shard_every": 1000, "drop_bad_rows": False, "rescale_actions": False}  # older manifests
+BEFORE |= {"online_steps": 0, "utd": "1", "balanced": False, "online_every": 0}
 
 
 def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
@@ -180,6 +200,8 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
         deterministic()
     if steps is not None and steps < kept["steps"]:
         raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
+    if steps not in (None, kept["steps"]) and kept["online_steps"]:
+        raise InputError(f"--steps {steps}: the online phase of this run begins at {kept['steps']}")
     if steps is not None and steps % (manifest["block"] or 1):
         raise InputError(f"--steps {steps}: this run goes in blocks of {manifest['block']}")
     config, make = config_of(manifest)
@@ -275,6 +297,7 @@ def resolve(request: Request) -> Job:
     log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
     save_every = eval_every or log_every * max(1, every // log_every)
     limit = loop.interval(steps, log_every, eval_every, save_every)
+    utd = _online(request)
     if request.block and limit % request.block:
         raise InputError(f"--block {request.block} must divide {limit}, as all intervals do")
     if unknown := [x for x in request.log if x not in TRACKERS]:
@@ -304,6 +327,10 @@ def resolve(request: Request) -> Job:
         out=_out(request, task),
         numbered=request.out is None,
         log=request.log,
+        online_steps=request.online_steps,
+        utd=str(utd),
+        balanced=request.balanced,
+        online_every=_round(request, limit, utd),
         shard_every=options["shard_every"] or shards.EVERY,
         drop_bad_rows=request.drop_bad_rows,
         rescale_actions=request.rescale_actions,
@@ -313,6 +340,36 @@ def resolve(request: Request) -> Job:
         episodes=options["episodes"],
         origin=origin,
     )
+
+
+def _online(request: Request) -> Fraction:
+    """Updates for each environment step; what does not go together is refused."""
+    if request.online_steps and not request.task and request.data:
+        raise InputError("--online-steps needs an environment: give --task instead of --data")
+    if not request.online_steps and (request.balanced or str(request.utd) != "1"):
+        flag = "--balanced" if request.balanced else f"--utd {request.utd}"
+        raise InputError(f"{flag} is for the online phase: give --online-steps, too")
+    try:
+        utd = Fraction(str(request.utd))
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(f"--utd {request.utd}: expected a number, or 1/4, say") from error
+    if utd <= 0:
+        raise InputError(f"--utd {request.utd}: expected more than 0")
+    return utd
+
+
+def _round(request: Request, limit: int, utd: Fraction) -> int:
+    """Environment steps between updates: they divide all intervals and make whole updates."""
+    if not request.online_steps:
+        return 0
+    limit = loop.interval(limit, request.online_steps)
+    whole = [n for n in range(1, ROUND + 1) if limit % n == 0 and n % utd.denominator == 0]
+    if not whole:
+        raise InputError(
+            f"--utd {utd}: steps and intervals share {limit}, and no part of it up to {ROUND} is a "
+            f"multiple of {utd.denominator}; change --utd, --online-steps or --log-every"
+        )
+    return whole[-1]
 
 
 def check(config: AgentConfig) -> None:

@@ -41,6 +41,8 @@ def data_of(job: Job) -> Material:
     many = source.path.is_dir()
     if job.origin.get("shard_every") == "flag" and not many:
         raise InputError(f"--shard-every is for a folder of files; {source.path} is one file")
+    if job.online_steps and many:
+        raise InputError(f"--online-steps goes on from one file; {source.path} is a folder of them")
     paths = shards.find(source.path) if many else [source.path]
     data, dropped, box = _first(job, paths)
     share = _share(job.config.horizon, data, paths[0])

@@ -86,7 +86,7 @@ def curve(run: Run, origin: Stamp) -> Path | None:
     seeds = len({m["seed"] for m in manifest["members"]})
     subject = manifest["task"] or Path(manifest["data"]["path"]).name
     heading = f"{manifest['agent']['name']} on {subject}: {seeds} seeds"
-    return _panels(sources, heading, run.path / "curve.png", origin)
+    return _panels(sources, heading, run.path / "curve.png", origin, online([manifest]))
 
 
 def compare(runs: Sequence[Run], path: Path) -> Path | None:
@@ -97,9 +97,16 @@ def compare(runs: Sequence[Run], path: Path) -> Path | None:
         for name, manifest, lines in named
         for label, chosen in groups(manifest["members"]).items()
     ]
-    subjects = dict.fromkeys(m["task"] or Path(m["data"]["path"]).name for _, m, _ in named)
+    manifests = [manifest for _, manifest, _ in named]
+    subjects = dict.fromkeys(m["task"] or Path(m["data"]["path"]).name for m in manifests)
     with plt.rc_context(STYLE):
-        return _panels(sources, ", ".join(subjects), path, stamp(runs, [m for _, m, _ in named]))
+        origin = stamp(runs, manifests)
+        return _panels(sources, ", ".join(subjects), path, origin, online(manifests))
+
+
+def online(manifests: Sequence[dict[str, Any]]) -> list[int]:
+    """The steps at which runs went on online, where they did."""
+    return sorted({m["run"]["steps"] for m in manifests if m["run"].get("online_steps")})
 
 
 def _label(name: str, setting: str, members: list[dict[str, Any]]) -> str:
@@ -108,7 +115,9 @@ def _label(name: str, setting: str, members: list[dict[str, Any]]) -> str:
     return f"{said} ({frozen} of {len(members)} frozen)" if frozen else said
 
 
-def _panels(sources: Sequence[Source], title: str, path: Path, origin: Stamp) -> Path | None:
+def _panels(
+    sources: Sequence[Source], title: str, path: Path, origin: Stamp, begins: Sequence[int]
+) -> Path | None:
     panels = [p for p in PANELS if any(p[0] in line for s in sources for line in s.lines)]
     if not panels:
         return None
@@ -122,7 +131,13 @@ def _panels(sources: Sequence[Source], title: str, path: Path, origin: Stamp) ->
             x, y = (x, y[:, source.members]) if y.ndim == 2 else _last(y[:, source.members])
             band(axes, x, y, source.label, COLOURS[i % len(COLOURS)])
         axes.set_title(heading, loc="left")
-        axes.set_xlabel("k" if name == "grad_norm/step" else "gradient steps")
+        if name == "grad_norm/step":
+            axes.set_xlabel("k")
+        else:
+            for step in begins:
+                axes.axvline(step, color="#8c8c8c", lw=1, ls="--")
+            online_too = "; environment steps from the dashed line on" if begins else ""
+            axes.set_xlabel(f"gradient steps{online_too}")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
         axes.set_yscale(scale)

@@ -11,98 +11,35 @@ An entry is one run: a task, a config, all seeds and values side by side. It is 
 of its members stands in the published results.
 """
 
-import os
-import signal
-import subprocess
-import sys
 import time
-import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from vinerl.bench import datasets, jobs, provenance, results, runs, tasks
-from vinerl.bench.jobs import Request
+from vinerl.bench.entries import Entry, check, read_toml, run, twins
 from vinerl.bench.progress import duration
 from vinerl.bench.results import Seed
 from vinerl.collect import recipes
 from vinerl.errors import InputError
 from vinerl.train import stack
 
-# Milliseconds of a step on an H200 in bfloat16 at antmaze sizes: 2.0 for one member, 2.8 for four.
-STEP, MEMBER = 1.75, 0.25
-START, END = 60.0, 60.0  # seconds to compile, and for the evaluation at the end
 KNOWN = {"tasks", "agent", "seeds", "steps", "run", "common", "grid"}
-RUN = {"eval_every", "eval_episodes", "final_episodes", "normalise", "block"}
-
-
-@dataclass(frozen=True)
-class Entry:
-    group: str
-    task: str
-    agent: str
-    seeds: tuple[int, ...]
-    steps: int
-    run: dict[str, Any] = field(default_factory=dict)
-    common: dict[str, Any] = field(default_factory=dict)
-    own: dict[str, Any] = field(default_factory=dict)  # fields that tell it from its neighbours
-
-    @property
-    def fields(self) -> dict[str, Any]:
-        return self.common | self.own
-
-    @property
-    def request(self) -> Request:
-        options = {"seeds": self.seeds, "steps": self.steps} | self.run
-        return Request(agent=self.agent, task=self.task, fields=self.fields, **options)
-
-    @property
-    def name(self) -> str:
-        """Of the run's folder: what tells it from the others of its group."""
-        parts = [
-            f"{k}-{v}".lower() if isinstance(v, bool | float) else v for k, v in self.own.items()
-        ]
-        parts = [part.replace("_", "-") for part in parts]
-        short = self.task.removesuffix("-v0").replace("-singletask", "")
-        return "-".join([short, self.agent, *parts, f"{self.steps // 1000}k"])
-
-    @property
-    def members(self) -> int:
-        return jobs.resolve(self.request).members
-
-    @property
-    def seconds(self) -> float:
-        """About, once its data are there."""
-        return START + self.steps * (STEP + MEMBER * self.members) / 1000 + END
 
 
 def read(path: Path) -> list[Entry]:
     """Every entry in order, all of it checked before anything runs."""
-    try:
-        sections = tomllib.loads(path.read_text())
-    except (OSError, tomllib.TOMLDecodeError) as error:
-        raise InputError(f"{path}: cannot be read ({error})") from error
-    entries: list[Entry] = []
-    for group, section in sections.items():
-        entries += _entries(path, group, section)
-    for i, entry in enumerate(entries):
-        if any(_same(entry, other) for other in entries[:i]):
-            raise InputError(f"{path}: [{entry.group}] {entry.name} stands there twice")
-    return entries
-
-
-def _same(one: Entry, other: Entry) -> bool:
-    a, b = (jobs.resolve(e.request) for e in (one, other))
-    shared = set(a.seeds) & set(b.seeds)
-    return bool(shared) and (a.task, a.config, a.steps) == (b.task, b.config, b.steps)
+    found: list[Entry] = []
+    for group, section in read_toml(path).items():
+        found += _entries(path, group, section)
+    if same := twins(found):
+        raise InputError(f"{path}: [{same[1].group}] {same[1].name} stands there twice")
+    return found
 
 
 def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
     if missing := sorted({"tasks", "seeds", "steps"} - set(section)):
         raise InputError(f"{path}: [{group}] has no {', '.join(missing)}")
-    if unknown := sorted(set(section.get("run", {})) - RUN):
-        raise InputError(f"{path}: [{group}] run has {', '.join(unknown)}; there are {sorted(RUN)}")
     stacked = {name: of for name, of in section.items() if name not in KNOWN}
     found = []
     for task in section["tasks"]:
@@ -112,19 +49,20 @@ def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
             for name, of in stacked.items():
                 if domain not in of:
                     raise InputError(f"{path}: [{group}.{name}] has no values for {domain}")
-                common[name] = tuple(of[domain]) if len(of[domain]) > 1 else of[domain][0]
+                common[name] = of[domain]
+            own = {name: value for name, value in one.items() if name != "agent"}
             entry = Entry(
                 group,
                 task,
-                section.get("agent", "vine"),
+                one.get("agent", section.get("agent", "vine")),
                 tuple(section["seeds"]),
                 section["steps"],
                 section.get("run", {}),
                 common,
-                one,
+                own,
             )
             try:
-                jobs.resolve(entry.request)
+                check(entry)
             except InputError as error:
                 raise InputError(f"{path}: [{group}] {error}") from error
             found.append(entry)
@@ -188,55 +126,14 @@ def work(
 ) -> list[Path]:
     """Measure what `plan` says; what was begun goes on, what has ended is published in `at`."""
     until, written = time.monotonic() + 60 * minutes, []
+    over = lambda: time.monotonic() > until
     chosen = plan(entries, results.read(at), minutes, folder)
     if chosen and data_seconds(chosen[0][0].task, folder):
         datasets.make_data(datasets.recipe_of(tasks.named(chosen[0][0].task).dataset), folder)
     for entry, _ in chosen:
         out = runs_in / entry.name
-        if not _run(entry, out, folder, until - time.monotonic()):
+        if not run(entry, out, folder, over):
             print(f"{out} goes on when asked again", flush=True)
             break
         written += results.publish(runs.Run(out), at)
     return written
-
-
-def _run(entry: Entry, out: Path, folder: Path, seconds: float) -> bool:
-    """In a process of its own, which gives its memory back; whether it ended in time."""
-    if (out / "manifest.json").exists() and runs.Run(out).manifest["ended"]:
-        return True
-    command = [sys.executable, "-m", "vinerl"]
-    if (out / "manifest.json").exists():
-        command += ["resume", str(out)]
-    else:
-        command += ["train", *_flags(entry), "--dir", str(folder), "--out", str(out)]
-    print(" ".join(command[2:]), flush=True)
-    process = subprocess.Popen(command, env=os.environ)
-    try:
-        code = process.wait(timeout=max(seconds, 1.0))
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGTERM)  # it finishes its block and saves
-        process.wait()
-        return False
-    except BaseException:
-        process.terminate()
-        process.wait()
-        raise
-    if code:
-        raise InputError(f"{out}: the run ended with exit code {code}; see above")
-    return True
-
-
-def _flags(entry: Entry) -> list[str]:
-    flags = [entry.agent, "--task", entry.task, "--seeds", ",".join(map(str, entry.seeds))]
-    flags += ["--steps", str(entry.steps)]
-    for name, value in entry.run.items():
-        flags += [f"--{name.replace('_', '-')}", str(value)]
-    for name, value in entry.fields.items():
-        stacked = isinstance(value, tuple)
-        words = (
-            [",".join(map(str, value))]
-            if stacked
-            else [str(x) for x in (value if isinstance(value, list) else [value])]
-        )
-        flags += [f"--agent.{name.replace('_', '-')}", *words]
-    return flags

@@ -24,6 +24,7 @@ from vinerl.errors import InputError
 from vinerl.train import metrics
 
 SCHEMA = 1
+ONLINE = ("online_steps", "utd", "balanced", "online_every")
 HOW = ("unroll",)  # fields of a config that say how to compute, and not what
 SERIES = ("actor/bc", "actor/spread", "actor/estimate_max", "critic/q", "grad_norm/actor_max")
 
@@ -79,6 +80,7 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
     config |= {k: v for k, v in member.items() if k in config}
     card = data["card"]
     made = {"recipe": card["recipe"], "mujoco": card["versions"]["mujoco"]} if card else {}
+    online = {n: manifest["run"][n] for n in ONLINE if manifest["run"].get("online_steps")}
     return {
         "task": manifest["task"],
         "data": made or {"origin": data["origin"], "sha256": data["sha256"]},
@@ -91,7 +93,7 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
             "config": {k: v for k, v in config.items() if k not in HOW},
         },
         "steps": steps,
-    }
+    } | ({"online": online} if online else {})
 
 
 def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
@@ -102,7 +104,8 @@ def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
         raise InputError(f"{run.path} has no task or was never evaluated: there is nothing to tell")
     if not manifest["ended"] and not unfinished:
         raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
-    steps = manifest["run"]["steps"] if manifest["ended"] else int(at[-1])
+    whole = manifest["run"]["steps"] + manifest["run"].get("online_steps", 0)
+    steps = whole if manifest["ended"] else int(at[-1])
     quiet = metrics.curve(lines, "eval/success_noise0")[1][: len(at) * bool(manifest["ended"])]
     way = len(at) - (len(quiet) > 0)  # the last evaluation of a run that has ended is the final one
     files: dict[Path, dict[str, Any]] = {}

@@ -4,9 +4,11 @@ import hashlib
 import json
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import jax
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench import evaluation, jobs, memory, provenance, runs, saver, trackers
+from vinerl.bench import evaluation, jobs, memory, online, provenance, runs, saver, trackers
 from vinerl.bench.jobs import Job
 from vinerl.bench.material import Material, check_same, data_of, facts_of
 from vinerl.bench.progress import Progress, duration
@@ -23,7 +25,7 @@ from vinerl.bench.saver import Restored, Saver
 from vinerl.data.fold import Transitions
 from vinerl.errors import InputError
 from vinerl.owner import Owner
-from vinerl.train import evaluate, loop, metrics, offline, stack
+from vinerl.train import devices, evaluate, loop, metrics, offline, stack
 from vinerl.types import Params, Spec
 
 
@@ -47,12 +49,14 @@ def resume(path: Path, steps: int | None = None) -> Run:
         manifest = run.manifest
         job = jobs.again(manifest, path, steps)
         if manifest["ended"] and job.steps == manifest["run"]["steps"]:
-            raise InputError(f"{path} has ended at step {job.steps}; --steps N lengthens it")
+            longer = "" if job.online_steps else "; --steps N lengthens it"
+            raise InputError(f"{path} has ended at step {job.total}{longer}")
         found = data_of(job)
         check_same(facts_of(found), manifest["data"])
         like = jax.eval_shape(lambda: start_of(job, found.data))
+        replay = partial(online.replay_like, job, spec_of(found.data, job.config))
         with memory.explained(job, agent_of(job, found.data), found.data):
-            restored = saver.restore(run, like, job=_digest(manifest))
+            restored = saver.restore(run, like, replay, job=_digest(manifest))
             if restored is None and (manifest["ended"] or saver.states(path)):
                 raise InputError(
                     f"{path} has no checkpoint to go on from; its log and policies stay as they are"
@@ -86,22 +90,25 @@ class _Running:
         self.spec = spec_of(found.data, job.config)
         self.agent_of = agent_of(job, found.data)
         self.members = stack.members(job.config, job.seeds)
+        self.subject = Subject(
+            job.config, job.make, self.spec, self.members, self.normaliser, self.box
+        )
         self.policies = evaluate.policies(self.agent_of)
-        self.turns, self.data = found.turns, found.turns or jax.device_put(found.data)
+        # Only a stack that learns from one dataset alone is spread over several devices.
+        alone = found.turns or job.online_steps
+        self.among = devices.mesh(1 if alone else job.members)
+        self.turns, self.data = found.turns, found.turns or devices.copy(found.data, self.among)
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self._save_manifest()
         self.saver = Saver(self.folder, job=_digest(manifest))
-        self.evaluator = None
+        self.evaluator = self.online = None
 
     def run(self, restored: Restored | None) -> Run:
         job = self.job
         if job.task:
-            subject = Subject(
-                job.config, job.make, self.spec, self.members, self.normaliser, self.box
-            )
             episodes = max(job.eval_episodes, job.final_episodes)
-            self.evaluator = evaluation.beside(subject, job.task, episodes, job.workers)
+            self.evaluator = evaluation.beside(self.subject, job.task, episodes, job.workers)
         try:
             with _signals() as asked:
                 moment = self._train(restored, asked)
@@ -110,6 +117,8 @@ class _Running:
             self.saver.close()
             if self.evaluator:
                 self.evaluator.close()
+            if self.online:
+                self.online.live.close()
         run = Run(self.folder)
         self.manifest["ended"] = _now()
         runs.draw(run, self.manifest)
@@ -118,28 +127,15 @@ class _Running:
         return run
 
     def _train(self, restored: Restored | None, asked: list[int]) -> loop.Moment:
-        job, block = self.job, offline.train_block(self.agent_of)
+        job = self.job
         begin = moment = self._begin(restored)
-        print(f"{job.agent}: {job.members} member(s), {job.steps} steps; compiling", flush=True)
-        length = self.manifest.get("block") or job.block
-        if not length:
-            every = self.turns.every if self.turns else 0
-            limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every, every)
-            length = loop.choose(block, begin.stack, loop.at(self.data, begin.step), limit)
-            if limit < 10 <= job.steps:
-                print(f"steps and intervals share only {limit}: so short a block costs time")
-        self.manifest["block"] = length
-        self._save_manifest()
-
-        plan = {"steps": job.steps, "length": length, "log_every": job.log_every}
-        plan |= {"first": begin.step, "window": begin.window}
         saved = begin.step if restored else None
-        with Progress("training", job.steps, begin.step) as bar:
-            for moment in loop.fit(self.agent_of, block, begin.stack, self.data, **plan):
+        with Progress("training", job.total, begin.step) as bar:
+            for moment in self._moments(begin, restored.replay if restored else None):
                 if moment.metrics is not None:
                     self._log(moment.step, moment.metrics)
                 self._mark(moment)
-                if moment.step % job.save_every == 0 and moment.step < job.steps:
+                if moment.step % job.save_every == 0 and moment.step < job.total:
                     self._collect(wait=True)
                     self._save(moment)
                     saved = moment.step
@@ -164,6 +160,38 @@ class _Running:
             self._leave(moment, asked[0])
         return moment
 
+    def _moments(self, begin: loop.Moment, replay: Params) -> Iterator[loop.Moment]:
+        """After every block of the offline phase and every round of the online one."""
+        job, moment = self.job, begin
+        if begin.step < job.steps:
+            for moment in self._offline(begin):
+                yield moment
+        if job.online_steps and moment.step >= job.steps:
+            print(f"online: {job.online_steps} environment steps; compiling", flush=True)
+            self.online = online.phase(job, self.subject)
+            if replay is not None:
+                self.online.restore(replay)
+            yield from self._fit(self.online, moment, job.total, job.online_every)
+
+    def _offline(self, begin: loop.Moment) -> Iterator[loop.Moment]:
+        job, block = self.job, offline.train_block(self.agent_of)
+        print(f"{job.agent}: {job.members} member(s), {job.steps} steps; compiling", flush=True)
+        length = self.manifest.get("block") or job.block
+        if not length:
+            every = self.turns.every if self.turns else 0
+            limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every, every)
+            length = loop.choose(block, begin.stack, loop.at(self.data, begin.step), limit)
+            if limit < 10 <= job.steps:
+                print(f"steps and intervals share only {limit}: so short a block costs time")
+        self.manifest["block"] = length
+        self._save_manifest()
+        yield from self._fit(block, begin, job.steps, length)
+
+    def _fit(self, block: offline.Block, begin: loop.Moment, steps: int, length: int):
+        plan = {"steps": steps, "length": length, "log_every": self.job.log_every}
+        where = {"first": begin.step, "window": begin.window}
+        return loop.fit(self.agent_of, block, begin.stack, self.data, **plan, **where)
+
     def _begin(self, restored: Restored | None) -> loop.Moment:
         """From the start, or from a checkpoint: the log as it was, its evaluation run again."""
         log = self.folder / "metrics.jsonl"
@@ -172,27 +200,29 @@ class _Running:
                 print("no checkpoint yet: from the beginning", flush=True)
             saver.cut_back(log, 0)
             self._forget(0)
-            return loop.Moment(0, offline.start(self.agent_of, self.members), None, [])
+            first = devices.split(offline.start(self.agent_of, self.members), self.among)
+            return loop.Moment(0, first, None, [])
         print(f"going on from step {restored.step}", flush=True)
         saver.cut_back(log, restored.metrics_bytes)
-        self._forget(restored.step)
+        self._forget(self.job.updates(restored.step))
         self._evaluate_again(restored.step)
-        return loop.Moment(restored.step, restored.stack, None, restored.window)
+        there = devices.split(restored.stack, self.among)
+        return loop.Moment(restored.step, there, None, restored.window)
 
     def _evaluate_again(self, step: int) -> None:
         """The last evaluation before `step`, from its saved policy, where its line is missing."""
         due = step - step % self.job.eval_every if self.job.eval_every else 0
         lines = Run(self.folder).metrics
         done = any(line["step"] == due and "eval/success" in line for line in lines)
-        if self.evaluator and 0 < due < self.job.steps and not done:
+        if self.evaluator and 0 < due < self.job.total and not done:
             policies = runs.load(Run(self.folder), due).policies
             self.evaluator.start(due, policies, self.job.eval_episodes)
             self._collect(wait=False)
 
-    def _forget(self, step: int) -> None:
+    def _forget(self, updates: int) -> None:
         """Marks of members that were frozen after the state we go on from."""
         for member in self.manifest["members"]:
-            if member.get("frozen_at", 0) >= step:
+            if member.get("frozen_at", 0) >= updates:
                 member.pop("frozen_at", None)
                 member["status"] = "learning"
 
@@ -205,7 +235,7 @@ class _Running:
 
     def _evaluate(self, moment: loop.Moment) -> None:
         every = self.job.eval_every
-        if self.evaluator and every and moment.step % every == 0 and moment.step < self.job.steps:
+        if self.evaluator and every and moment.step % every == 0 and moment.step < self.job.total:
             policies = self.policies(moment.stack)
             self.evaluator.start(moment.step, policies, self.job.eval_episodes)
 
@@ -226,7 +256,8 @@ class _Running:
         tree: Params = {"policy": self.policies(moment.stack)}
         if self.normaliser:
             tree["normaliser"] = self.normaliser._asdict()
-        self.saver.save(moment, tree)
+        replay = self.online.save() if self.online and self.online.count else None
+        self.saver.save(moment, tree, replay)
 
     def _log(self, step: int, found: dict[str, Any]) -> None:
         metrics.write(self.folder / "metrics.jsonl", step, found)

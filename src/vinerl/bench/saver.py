@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +30,7 @@ class Restored(NamedTuple):
     stack: Stack
     window: list[Metrics]  # blocks since the last log
     metrics_bytes: int  # of metrics.jsonl when it was saved
+    replay: Params = None  # of the online phase, once it has begun
 
 
 class Saver:
@@ -40,14 +42,14 @@ class Saver:
         self.pending: Future | None = None
         self.failed: OSError | None = None  # why the last one is not on disk
 
-    def save(self, moment: Moment, policies: Params) -> None:
+    def save(self, moment: Moment, policies: Params, replay: Params = None) -> None:
         """Take a copy of everything now, write it soon."""
         self.wait()
         log = self.folder / "metrics.jsonl"
         facts = self.facts | {"metrics_bytes": log.stat().st_size if log.exists() else 0}
         stack, window = copy(moment.stack), list(moment.window)
         self.pending = self.thread.submit(
-            self._write, moment.step, stack, window, policies, facts, log
+            self._write, moment.step, stack, window, policies, replay, facts, log
         )
 
     def wait(self) -> None:
@@ -72,7 +74,7 @@ class Saver:
         self.wait()
         self.thread.shutdown()
 
-    def _write(self, step, stack, window, policies, facts, log) -> None:
+    def _write(self, step, stack, window, policies, replay, facts, log) -> None:
         folder = self.folder / "checkpoints"
         exact = lambda x: [
             v.hex() for v in np.asarray(x, float).tolist()
@@ -82,13 +84,16 @@ class Saver:
             with log.open("r+b") as file:  # a checkpoint counts on these lines
                 os.fsync(file.fileno())
         checkpoint.save(folder / stem("policy", step), policies, step=step)
+        if replay is not None:
+            checkpoint.save(folder / stem("replay", step), replay, step=step)
         checkpoint.save(folder / stem("state", step), stack, step=step, window=seen, **facts)
         newest = stem("state", step)
         later = [card for card in states(self.folder) if card.stem > newest]  # were no good
         earlier = [card for card in states(self.folder) if card.stem <= newest]
         for old in later + earlier[:-KEEP]:
-            old.with_suffix(".safetensors").unlink(missing_ok=True)
-            old.unlink()
+            for file in (old, old.with_stem(old.stem.replace("state", "replay"))):
+                file.with_suffix(".safetensors").unlink(missing_ok=True)
+                file.unlink(missing_ok=True)
 
 
 def states(folder: Path) -> list[Path]:
@@ -96,8 +101,13 @@ def states(folder: Path) -> list[Path]:
     return sorted((folder / "checkpoints").glob("state-*.json"))
 
 
-def restore(run: Run, like: Stack, **facts: Any) -> Restored | None:
-    """The newest good state; what is damaged is passed over and named."""
+def restore(
+    run: Run, like: Stack, replay: Callable[[int], Params] = lambda step: None, **facts: Any
+) -> Restored | None:
+    """The newest good state; what is damaged is passed over and named.
+
+    replay  from a step to what its state comes with, in shape
+    """
     folder = run.path / "checkpoints"
     for part in folder.glob("*.part"):
         part.unlink()
@@ -108,13 +118,16 @@ def restore(run: Run, like: Stack, **facts: Any) -> Restored | None:
             for name, value in facts.items():
                 if saved.get(name) != value:
                     raise InputError(f"{card}: of another {name} than the manifest's")
-            stack = checkpoint.load(path, like)
+            stack, own = checkpoint.load(path, like), replay(saved["step"])
+            if own is not None:
+                own = checkpoint.load(folder / stem("replay", saved["step"]), own)
         except InputError as error:
             print(f"passed over a checkpoint: {error}", flush=True)
             continue
         exact = lambda x: jnp.float32([float.fromhex(v) for v in x])
         window = [{n: exact(x) for n, x in block.items()} for block in saved["window"]]
-        return Restored(saved["step"], jax.device_put(stack), window, saved["metrics_bytes"])
+        stack = jax.device_put(stack)
+        return Restored(saved["step"], stack, window, saved["metrics_bytes"], own)
     return None
 
 

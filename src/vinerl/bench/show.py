@@ -96,7 +96,8 @@ def footnotes(runs: Sequence[Run]) -> list[str]:
 
 def _made_of(run: Run) -> str:
     manifest, lines = run.manifest, run.metrics
-    asked, done = manifest["run"]["steps"], lines[-1]["step"] if lines else 0
+    asked = manifest["run"]["steps"] + manifest["run"].get("online_steps", 0)
+    done = lines[-1]["step"] if lines else 0
     made, used = mujoco(manifest)
     seeds = dict.fromkeys(str(m["seed"]) for m in manifest["members"])
     said = [f"{manifest['data']['origin']} data"]

@@ -33,7 +33,8 @@ class Stack(NamedTuple):
     status: Array  # index into STATUS; a member that is not learning stays at its state.step
 
 
-Block = Callable[[Stack, Transitions, int], tuple[Stack, Metrics]]
+Block = Callable[[Stack, Any, int], tuple[Stack, Metrics]]  # with Transitions, as a rule
+Draw = Callable[[Agent, Any, Key], Batch]  # a minibatch of what a member learns from
 
 
 def start(agent_of: AgentOf, members: Member) -> Stack:
@@ -51,22 +52,24 @@ def draw(agent: Agent, data: Transitions, key: Key) -> Batch:
     return fold(data, starts, cfg.horizon, cfg.discount, cfg.chunk)
 
 
-def train_step(agent: Agent, data: Transitions, key: Key, state: State) -> tuple[State, Metrics]:
+def train_step(
+    agent: Agent, data: Any, key: Key, state: State, draw: Draw = draw
+) -> tuple[State, Metrics]:
     """Randomness depends on `key` and `state.step` alone, so a checkpoint holds no key."""
     key_batch, key_update = jax.random.split(jax.random.fold_in(key, state.step))
     return learner.update(agent, state, draw(agent, data, key_batch), key_update)
 
 
-def train_block(agent_of: AgentOf) -> Block:
+def train_block(agent_of: AgentOf, draw: Draw = draw, axes: Any = None) -> Block:
     """`steps` updates of every member, and what was seen in them, [S].
 
     A metric is its mean over the block; one named ..._max is its largest value, and every gradient
-    norm comes with that too.
+    norm comes with that too. `axes` says what of the data is each member's own, as in `jax.vmap`.
     """
 
     def one(stack, data, steps):
         agent = agent_of(stack.member)
-        step = partial(train_step, agent, data, keys(stack.member).train)
+        step = partial(train_step, agent, data, keys(stack.member).train, draw=draw)
 
         def body(_, carry):
             state, seen = carry
@@ -90,7 +93,7 @@ def train_block(agent_of: AgentOf) -> Block:
     def merge(name, seen, metric):
         return jnp.maximum(seen, metric) if name.endswith("_max") else seen + metric
 
-    mapped = jax.vmap(one, in_axes=(0, None, None))
+    mapped = jax.vmap(one, in_axes=(0, axes, None))
     return jax.jit(mapped, donate_argnums=0, compiler_options=overlapping())
 
 
