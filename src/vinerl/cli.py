@@ -20,7 +20,7 @@ COMMANDS = {
     "results": "the table of all published seeds; publish a run",
     "queue": "what is to be measured next, and measure it",
     "sweep": "run a grid on this machine or a cluster, and tabulate it",
-    "reproduce": "the toy, or an ablation of the queue",
+    "reproduce": "a study (toy, ladder, curves, ...), or a group of the queue",
     "report": "one page with every published number and where it comes from",
     "doctor": "check versions, device, rendering, disk, and train ten steps",
 }

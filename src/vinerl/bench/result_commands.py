@@ -1,6 +1,6 @@
 """vinerl results ..., queue ... and reproduce: what they do."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -96,7 +96,7 @@ def _of(entries: Sequence[Entry], group: str) -> list[Entry]:
     found = [entry for entry in entries if entry.group == group]
     if not found:
         known = ", ".join(dict.fromkeys(entry.group for entry in entries))
-        raise InputError(f"there is no {group!r}; there are toy, {known}")
+        raise InputError(f"there is no {group!r}; there are {', '.join(STUDIES)}, {known}")
     return found
 
 
@@ -117,27 +117,36 @@ def report(args: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Do a published experiment again: the toy, or a section of the queue such as ablation-sampler.
+    """Do an experiment again: a study, or a section of the queue such as ablation-sampler.
+
+    toy              the paper's five modes: samplers, regularisers, a page to play with
+    ladder           every agent on three bandits whose optimum is known
+    ablation-steps   acting with what the sampler has after k of its steps
+    variance         spread of the actions and noise of the gradient, along a training
+    curves           learning curves of all that is published, beside those of others
 
     What was begun goes on, what is done is not done again, and every seed's numbers are kept.
     """
 
     name: tyro.conf.Positional[str]
     dry_run: bool = False  # say what it would cost, and do nothing
-    out: Path = Path("toy")  # toy: where its figure, page and numbers go
-    folder: Path = FOLDER  # else: of the queue and the published results
+    out: Path | None = None  # of a study: where pictures and numbers go (./NAME unless given)
+    run: tuple[Path, ...] = ()  # ablation-steps, variance: runs to look at (else the default job's)
+    folder: Path = FOLDER  # of the queue and the published results
     dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
-    runs: Path = Path("runs/queue")  # where the runs are
+    runs: Path = Path("runs/queue")  # where the queue's runs are
+
+
+STUDIES = ("toy", "ladder", "ablation-steps", "variance", "curves")
 
 
 def reproduce(args: list[str]) -> None:
-    from vinerl.bench import toy
-
     asked = tyro.cli(Reproduce, prog="vinerl reproduce", args=args)
-    if asked.name == "toy":
-        print(toy.cost())
-        paths = [] if asked.dry_run else toy.reproduce(asked.out)
-        print("\n".join(map(str, paths)))
+    if asked.name in STUDIES:
+        cost, work = _study(asked, asked.out or Path(asked.name))
+        print(cost)
+        for path in [] if asked.dry_run else work():
+            print(path)
         return
     entries = _of(queue.read(asked.folder / "queue.toml"), asked.name)
     print(show.table(queue.status(entries, results.read(asked.folder))))
@@ -145,6 +154,21 @@ def reproduce(args: list[str]) -> None:
     while not asked.dry_run and queue.plan(entries, results.read(asked.folder), 1e9, folder):
         for path in queue.work(entries, asked.folder, 1e9, folder, asked.runs):
             print(path)
+
+
+def _study(asked: Reproduce, out: Path) -> tuple[str, Callable[[], list[Path]]]:
+    """What it will cost, and the doing of it."""
+    from vinerl.bench import toy
+    from vinerl.bench.studies import curves, ladder, steps, variance
+
+    if asked.name == "toy":
+        return toy.cost(), lambda: toy.reproduce(out)
+    if asked.name == "ladder":
+        return ladder.cost(), lambda: ladder.reproduce(out)
+    if asked.name == "curves":
+        return curves.cost(asked.folder), lambda: curves.reproduce(asked.folder, out)
+    study = steps if asked.name == "ablation-steps" else variance
+    return study.cost(asked.run), lambda: study.reproduce(out, asked.run, asked.dir)
 
 
 RESULTS = {"table": (Table, table), "add": (Add, add)}

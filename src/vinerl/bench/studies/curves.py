@@ -1,0 +1,142 @@
+"""`vinerl reproduce curves`: learning curves of all that is published, beside what others have.
+
+curves.jsonl   one object a line: every seed's curve, and the curves others published
+curves.md      both at the steps that both have
+curves.png     a panel a task
+"""
+
+import json
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vinerl import disk
+from vinerl.bench import reference, results, summary, tasks
+from vinerl.bench.reference import Curve
+from vinerl.bench.stats import bootstrap
+from vinerl.bench.summary import Row
+from vinerl.errors import InputError
+
+BESIDE = {"rebrac": "o", "fql": "s", "fbrac": "^", "qam": "D"}  # shown with every task, as marks
+EVERY = 50_000  # steps between the evaluations of others
+
+
+class Panel(NamedTuple):
+    """A task: our cells, and what others have up to its last step or the next after it."""
+
+    task: str
+    rows: list[Row]
+    published: dict[str, Curve]  # by agent
+
+
+def cost(folder: Path) -> str:
+    cells = sum(len(panel.rows) for panel in panels(folder))
+    return f"nothing is trained: {cells} published cells are drawn, in seconds"
+
+
+def reproduce(folder: Path, out: Path) -> list[Path]:
+    found = panels(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    raw, table = out / "curves.jsonl", out / "curves.md"
+    disk.write(raw, "".join(json.dumps(x) + "\n" for x in told(found)).encode())
+    disk.write(table, markdown(found).encode())
+    print(markdown(found))
+    return [raw, table, draw(found, out / "curves.png")]
+
+
+def panels(folder: Path) -> list[Panel]:
+    rows = [row for row in summary.rows(results.read(folder)) if "success" in row.lines]
+    if not rows:
+        raise InputError(
+            f"{folder} has no curves; vinerl results add RUN --folder {folder} does it"
+        )
+    return [_panel(task, list(of)) for task, of in groupby(rows, lambda row: row.task)]
+
+
+def _panel(task: str, rows: list[Row]) -> Panel:
+    known = tasks.named(rows[0].cell.recipe["task"])
+    number = int(known.name.removesuffix("-v0")[-1])
+    most = max(row.lines["success"].x[-1] for row in rows)
+    ours = [row.cell.recipe["agent"]["name"] for row in rows]
+    published = {}
+    for agent in dict.fromkeys([*BESIDE, *ours]):
+        curve = reference.qam_curves().get(reference.Key(agent, known.domain, number))
+        if curve:
+            published[agent] = Curve(*(line[curve.steps < most + EVERY] for line in curve))
+    return Panel(task, rows, published)
+
+
+def told(found: Sequence[Panel]) -> list[dict[str, Any]]:
+    """Every curve, seed by seed, and those of others."""
+    rows: list[dict[str, Any]] = []
+    for panel in found:
+        for row in panel.rows:
+            curve = row.lines["success"]
+            about = {"task": panel.task, "agent": row.name, "cell": row.key}
+            rows += [
+                about | {"seed": seed.seed, "step": curve.x.tolist(), "success": y.tolist()}
+                for seed, y in zip(row.cell.seeds, curve.y, strict=True)
+            ]
+        for agent, curve in panel.published.items():
+            about = {"task": panel.task, "agent": agent, "origin": reference.QAM}
+            lines = {name: line.tolist() for name, line in curve._asdict().items()}
+            rows.append(about | lines)
+    return rows
+
+
+def markdown(found: Sequence[Panel]) -> str:
+    rows = [
+        "Mean success and 95% bootstrap interval over seeds, at the steps for which there are "
+        f"published curves too. Ours on our data; the others are {reference.QAM}.",
+    ]
+    for panel in found:
+        steps = sorted({int(s) for curve in panel.published.values() for s in curve.steps})
+        head = " | ".join(f"{step // 1000}k" for step in steps)
+        rows += ["", f"| {panel.task} | seeds | {head} |", "|---" * (len(steps) + 2) + "|"]
+        for row in panel.rows:
+            curve = row.lines["success"]
+            at = {int(x): y for x, y in zip(curve.x, curve.y.T, strict=True)}
+            cells = [_cell(at[s].mean(), *bootstrap(at[s])) if s in at else "–" for s in steps]
+            rows.append(f"| {row.name} | {len(row.cell.seeds)} | {' | '.join(cells)} |")
+        for agent, curve in panel.published.items():
+            cells = [_cell(*three) for three in zip(*curve[1:], strict=True)]
+            rows.append(f"| published {agent} | 12 | {' | '.join(cells)} |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(mean: float, low: float, high: float) -> str:
+    return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
+
+
+def draw(found: Sequence[Panel], path: Path) -> Path:
+    from vinerl.bench.plots import COLOURS, GRID, STYLE, band, plt
+    from vinerl.bench.studies import picture
+
+    names = list(dict.fromkeys(row.name for panel in found for row in panel.rows))
+    across = min(3, len(found))
+    down = -(-len(found) // across)
+    with plt.rc_context(STYLE):
+        figure, grid = plt.subplots(down, across, figsize=(4.8 * across, 3.6 * down), **GRID)
+        for axes in grid.flat[len(found) :]:
+            axes.set_axis_off()
+        for axes, panel in zip(grid.flat, found, strict=False):
+            for row in panel.rows:
+                curve, colour = row.lines["success"], COLOURS[names.index(row.name) % len(COLOURS)]
+                band(axes, curve.x, curve.y.T, row.name, colour)
+            for agent, curve in panel.published.items():
+                apart = np.clip([curve.mean - curve.low, curve.high - curve.mean], 0, None)
+                look = {"color": "#8c8c8c", "lw": 0.8, "ls": ":", "ms": 4, "capsize": 2}
+                mark = BESIDE.get(agent, "v")
+                axes.errorbar(*curve[:2], apart, **look, marker=mark, label=f"{agent} (published)")
+            axes.set_title(panel.task, loc="left")
+            axes.set(ylim=(-0.03, 1.03), xlabel="gradient steps", ylabel="success")
+            axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
+            axes.legend(frameon=False, fontsize=7)
+        words = (
+            "Published cells, mean and 95% bootstrap interval over seeds, on our data; in grey "
+            "QAM's released curves on the official data (12 seeds)"
+        )
+        return picture.save(figure, path, words)

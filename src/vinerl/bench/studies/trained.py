@@ -1,0 +1,38 @@
+"""The runs a study looks at: those it is given, or the default job with each sampler."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from vinerl.bench import jobs, running
+from vinerl.bench.jobs import Request
+from vinerl.bench.runs import Run
+
+RUNS = Path("runs/samplers")
+SAMPLERS = ("vine", "euler")
+MINUTES = 5  # that the default job takes on two cores
+
+
+def cost(given: Sequence[Path], at: Path = RUNS) -> str:
+    missing = [] if given else [s for s in SAMPLERS if not _ended(at / s)]
+    if not missing:
+        return "no training"
+    minutes = MINUTES * len(missing)
+    return f"the default job with {' and '.join(missing)}: about {minutes} minutes on two cores"
+
+
+def chosen(given: Sequence[Path], folder: Path | None, at: Path = RUNS) -> list[Run]:
+    """The given ones, else the default job's in `at`: begun, gone on with, or there already."""
+    return [Run(path) for path in given] or [_default(s, at / s, folder) for s in SAMPLERS]
+
+
+def _default(sampler: str, path: Path, folder: Path | None) -> Run:
+    if _ended(path):
+        return Run(path)
+    if (path / "manifest.json").exists():
+        return running.resume(path)
+    request = Request(fields={"sampler": sampler}, dir=folder, out=path)
+    return running.train(jobs.resolve(request))
+
+
+def _ended(path: Path) -> bool:
+    return (path / "manifest.json").exists() and bool(Run(path).manifest["ended"])
