@@ -26,7 +26,7 @@ import numpy as np
 from mujoco import rollout
 
 from vinerl import disk
-from vinerl.bench import provenance
+from vinerl.bench.run import provenance
 from vinerl.collect import controllers, make, recipes
 from vinerl.collect.recipes import Recipe
 from vinerl.collect.worker import maker

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vinerl.agents import AGENTS
-from vinerl.bench import provenance
+from vinerl.bench.run import provenance
 from vinerl.data.fold import Transitions, transitions
 from vinerl.train import offline, stack
 from vinerl.types import Spec

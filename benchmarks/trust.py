@@ -30,8 +30,8 @@ import safetensors.numpy
 from throughput import random_data
 
 from vinerl.agents import AGENTS
-from vinerl.bench import jobs, provenance, tasks, tuned
-from vinerl.bench.saver import Saver
+from vinerl.bench.run import jobs, provenance, tasks, tuned
+from vinerl.bench.run.saver import Saver
 from vinerl.data.fold import Transitions
 from vinerl.train import evaluate, offline, stack
 from vinerl.train.loop import Moment

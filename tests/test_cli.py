@@ -13,8 +13,9 @@ import pytest
 
 import vinerl
 from vinerl import cli
-from vinerl.bench import commands, jobs
-from vinerl.bench.jobs import Request
+from vinerl.bench.commands import training as commands
+from vinerl.bench.run import jobs
+from vinerl.bench.run.jobs import Request
 from vinerl.data import files
 from vinerl.train import evaluate, offline
 
@@ -261,7 +262,7 @@ def test_help_answers_in_a_second_and_needs_no_jax(tmp_path):
     code = "import sys; from vinerl.cli import main; main(['--help']); print(*sys.modules)"
     loaded = python("-c", code, cwd=tmp_path).splitlines()[-1].split()
     assert "vinerl.cli" in loaded
-    assert not {"jax", "numpy", "tyro", "gymnasium", "vinerl.bench.commands"} & set(loaded)
+    assert not {"jax", "numpy", "tyro", "gymnasium", "vinerl.bench.commands.training"} & set(loaded)
 
 
 def test_the_help_of_train_names_every_field_with_its_comment(capsys):

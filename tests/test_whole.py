@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from vinerl.bench.runs import Run
+from vinerl.bench.run.runs import Run
 
 ROOT = Path(__file__).resolve().parents[1]
 

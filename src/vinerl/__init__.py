@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import vinerl.train  # noqa: F401
 
 if TYPE_CHECKING:
-    from vinerl.bench.policy import Policy
-    from vinerl.bench.runs import Run
+    from vinerl.bench.run.policy import Policy
+    from vinerl.bench.run.runs import Run
 
 __version__ = "0.1.0"
 __all__ = ["load", "train"]
@@ -25,13 +25,13 @@ def train(agent: str = "vine", **options: Any) -> "Run":
     Options are the command's (task, data, seeds, steps, eval_every, out, ...); any other name is a
     field of the agent's config (alpha=3.0, or alpha=(1.0, 3.0) for a stack).
     """
-    from vinerl.bench import jobs, running
+    from vinerl.bench.run import jobs, running
 
     return running.train(jobs.resolve(jobs.request(agent, options)))
 
 
 def load(run: Any, member: int = 0, step: int | None = None) -> "Policy":
     """The policy of one member of a run: `policy(obs)` takes and gives NumPy arrays."""
-    from vinerl.bench import policy
+    from vinerl.bench.run import policy
 
     return policy.load(run, member, step)

@@ -45,7 +45,7 @@ def main(args: Sequence[str] | None = None) -> None:
     try:
         if args[0] not in COMMANDS:
             raise InputError(f"unknown command {args[0]!r}; there are {', '.join(COMMANDS)}")
-        import_module("vinerl.bench.commands").COMMANDS[args[0]](args[1:])
+        import_module("vinerl.bench.commands.training").COMMANDS[args[0]](args[1:])
     except InputError as error:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None

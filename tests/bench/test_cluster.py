@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from vinerl.bench import entries, sweep
+from vinerl.bench.plans import entries, sweep
 
 pytestmark = pytest.mark.slow
 
@@ -147,7 +147,7 @@ def test_a_node_that_dies_costs_what_its_cell_did_since_its_checkpoint(
 ONE = """
 import os, sys
 from pathlib import Path
-from vinerl.bench import cluster, sweep
+from vinerl.bench.plans import cluster, sweep
 spec, out, tests = map(Path, sys.argv[1:])
 sys.path.append(str(tests))
 from family import addresses

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from vinerl.bench import datasets, progress
+from vinerl.bench.run import datasets, progress
 from vinerl.cli import main
 from vinerl.collect import controllers, recipes, walking
 from vinerl.data import download, examine, files

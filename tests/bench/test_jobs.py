@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from vinerl.agents import AGENTS
-from vinerl.bench import commands, jobs, tasks
+from vinerl.bench.commands import training as commands
+from vinerl.bench.run import jobs, tasks
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 from vinerl.train import loop

@@ -12,9 +12,9 @@ import pytest
 import vinerl
 from tiny import SIZES, SPEC, dataset
 from vinerl.agents.vine import VineConfig, make_vine
-from vinerl.bench import jobs, memory, running
-from vinerl.bench.memory import Need
-from vinerl.bench.runs import Run
+from vinerl.bench.run import jobs, memory, running
+from vinerl.bench.run.memory import Need
+from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 from vinerl.train import offline, stack
 

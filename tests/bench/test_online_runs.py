@@ -10,10 +10,12 @@ import safetensors.numpy
 from test_resume import start
 
 from vinerl import disk
-from vinerl.bench import commands, jobs, material, plots, tasks
-from vinerl.bench import online as phase
-from vinerl.bench.runs import Run
-from vinerl.bench.saver import Saver, restore
+from vinerl.bench.commands import training as commands
+from vinerl.bench.pictures import plots
+from vinerl.bench.run import jobs, material, tasks
+from vinerl.bench.run import online as phase
+from vinerl.bench.run.runs import Run
+from vinerl.bench.run.saver import Saver, restore
 from vinerl.collect import make, recipes
 from vinerl.errors import InputError
 from vinerl.train import metrics

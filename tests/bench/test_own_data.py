@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import vinerl
-from vinerl.bench import jobs, material, provenance, runs
-from vinerl.bench.policy import Policy
-from vinerl.bench.runs import Run
+from vinerl.bench.run import jobs, material, provenance, runs
+from vinerl.bench.run.policy import Policy
+from vinerl.bench.run.runs import Run
 from vinerl.cli import main
 from vinerl.data import files, normalise
 from vinerl.errors import InputError

@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from vinerl import disk
-from vinerl.bench import plots, runs
-from vinerl.bench.runs import Run
+from vinerl.bench.pictures import plots
+from vinerl.bench.run import runs
+from vinerl.bench.run.runs import Run
 from vinerl.train import metrics
 
 MANIFEST = {

@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from vinerl.bench import plots, portrait
-from vinerl.bench.plots import plt
+from vinerl.bench.pictures import plots, portrait
+from vinerl.bench.pictures.plots import plt
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 
-from vinerl.bench import provenance
+from vinerl.bench.run import provenance
 
 
 @pytest.fixture

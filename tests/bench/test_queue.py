@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from vinerl.bench import entries, queue, results
-from vinerl.bench.entries import Entry
-from vinerl.bench.runs import Run
+from vinerl.bench.numbers import results
+from vinerl.bench.plans import entries, queue
+from vinerl.bench.plans.entries import Entry
+from vinerl.bench.run.runs import Run
 from vinerl.collect import make, recipes
 from vinerl.errors import InputError
 from vinerl.train import metrics
@@ -43,7 +44,7 @@ def read(tmp_path, text):
 
 def published(entry, members):
     """Seeds as if these members of an entry had been measured."""
-    from vinerl.bench import jobs
+    from vinerl.bench.run import jobs
 
     job = jobs.resolve(entry.request)
     config = {k: jobs.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
@@ -159,8 +160,8 @@ def test_the_projects_own_queue_can_be_read():
 
 
 def test_flags_say_the_same_as_the_entry(tmp_path):
-    from vinerl.bench import jobs
-    from vinerl.bench.commands import parse
+    from vinerl.bench.commands.training import parse
+    from vinerl.bench.run import jobs
 
     for entry in read(tmp_path, TWO):
         given, meant = (jobs.resolve(r) for r in (parse(entries.flags(entry)), entry.request))

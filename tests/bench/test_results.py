@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from vinerl import disk
-from vinerl.bench import results
-from vinerl.bench.runs import Run
+from vinerl.bench.numbers import results
+from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 
 PUBLISHED = Path(__file__).parents[2] / "results" / "antmaze-large-navigate-task1" / "vine"

@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 
 from vinerl import disk
-from vinerl.bench.runs import Run
+from vinerl.bench.run.runs import Run
 from vinerl.collect import make, recipes
 from vinerl.train import metrics
 

@@ -16,9 +16,11 @@ import vinerl
 from tiny import SIZES
 from vinerl import disk
 from vinerl.agents.vine import VineConfig
-from vinerl.bench import commands, evaluation, jobs, provenance, running, runs, show, tasks, tuned
-from vinerl.bench.runs import Run
-from vinerl.bench.saver import Saver
+from vinerl.bench.commands import training as commands
+from vinerl.bench.pictures import show
+from vinerl.bench.run import evaluation, jobs, provenance, running, runs, tasks, tuned
+from vinerl.bench.run.runs import Run
+from vinerl.bench.run.saver import Saver
 from vinerl.data import files
 from vinerl.errors import InputError
 from vinerl.train import checkpoint, loop, offline, stack
@@ -76,6 +78,10 @@ def test_the_manifest_says_what_was_run_with_what(done):
         "stop_on_bad": False,
         "deterministic": False,
         "shard_every": 1000,
+        "online_steps": 0,
+        "online_every": 0,
+        "utd": "1",
+        "balanced": False,
         "drop_bad_rows": False,
         "rescale_actions": False,
     }

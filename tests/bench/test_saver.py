@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from vinerl import disk
-from vinerl.bench import saver
-from vinerl.bench.runs import Run
-from vinerl.bench.saver import Saver
+from vinerl.bench.run import saver
+from vinerl.bench.run.runs import Run
+from vinerl.bench.run.saver import Saver
 from vinerl.train.loop import Moment
 
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from vinerl import disk
-from vinerl.bench import show
-from vinerl.bench.runs import Run
+from vinerl.bench.pictures import show
+from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 from vinerl.train import metrics
 

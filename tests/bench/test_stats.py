@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats as scipy_stats
 
-from vinerl.bench.stats import (
+from vinerl.bench.numbers.stats import (
     Estimate,
     area,
     bootstrap,

@@ -14,8 +14,10 @@ import pytest
 from tiny import SPEC, dataset, tiny
 from vinerl import disk
 from vinerl.agents import AGENTS
-from vinerl.bench import reference, result_commands, results, running
-from vinerl.bench.runs import Run, Subject
+from vinerl.bench.commands import results as result_commands
+from vinerl.bench.numbers import reference, results
+from vinerl.bench.run import running
+from vinerl.bench.run.runs import Run, Subject
 from vinerl.bench.studies import bandits, curves, ladder, lines, steps, trained, variance
 from vinerl.bench.studies.bandits import BANDITS
 from vinerl.bench.studies.ladder import CLIMBERS, Climber, Scale

@@ -18,8 +18,10 @@ import numpy as np
 import pytest
 
 from vinerl import cli, disk, owner
-from vinerl.bench import entries, jobs, runs, sweep, sweep_commands
-from vinerl.bench.commands import parse
+from vinerl.bench.commands import sweeps as sweep_commands
+from vinerl.bench.commands.training import parse
+from vinerl.bench.plans import entries, sweep
+from vinerl.bench.run import jobs, runs
 from vinerl.collect import make, recipes
 from vinerl.errors import InputError
 from vinerl.owner import Owner
@@ -189,7 +191,7 @@ def test_a_dry_run_tells_members_and_cost_and_leaves_nothing(spec, tmp_path, cap
     said = capsys.readouterr().out.splitlines()
     assert said[0].split() == ["run", "members", "steps", "done", "about"]
     assert [line.split()[1:] for line in said[1:5]] == [["6", "2000", "0", "2:06"]] * 4
-    assert said[5].startswith("in all about 4:13 ")  # 4 x 126.5 s, two at once
+    assert said[5].startswith("in all about 4:12 ")  # 4 x 125.8 s, two at once
     assert not (tmp_path / "runs").exists()
 
 
@@ -200,7 +202,7 @@ def test_a_dry_run_tells_what_is_done(spec, tmp_path, capsys):
     pretend(cells[1], tmp_path / cells[1].name, ended=False)
     cli.main(["sweep", str(path), "--dry-run", "--out", str(tmp_path)])
     said = [line.split()[3:] for line in capsys.readouterr().out.splitlines()[1:4]]
-    assert said == [["2000", "-"], ["500", "1:35"], ["0", "2:06"]]
+    assert said == [["2000", "-"], ["500", "1:34"], ["0", "2:06"]]
 
 
 def test_the_table_has_a_row_for_members_that_differ_in_their_seed_alone(spec, tmp_path):
@@ -362,7 +364,7 @@ def test_what_cannot_be_done_is_said(own, tmp_path, monkeypatch, capsys, words, 
 
 
 def test_whoever_lost_its_sweep_is_asked_to_stop():
-    code = "from vinerl.bench import leash; import threading, time;"
+    code = "from vinerl.bench.plans import leash; import threading, time;"
     code += "threading.Thread(target=leash._watch, daemon=True).start(); print(flush=True);"
     code += "time.sleep(60)"
     command = (sys.executable, "-c", code)

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from vinerl.bench import pentagon, toy, toy_figure, toy_page
-from vinerl.bench.pentagon import MODES, REWARDS
-from vinerl.bench.toy import ALPHAS, QUICK, SEEDS, Setting
+from vinerl.bench.studies import pentagon, toy, toy_figure, toy_page
+from vinerl.bench.studies.pentagon import MODES, REWARDS
+from vinerl.bench.studies.toy import ALPHAS, QUICK, SEEDS, Setting
 from vinerl.errors import InputError
 from vinerl.flow import samplers
 

@@ -5,7 +5,7 @@ from dataclasses import fields
 import pytest
 
 from vinerl.agents import AGENTS
-from vinerl.bench import jobs, tasks, tuned
+from vinerl.bench.run import jobs, tasks, tuned
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 

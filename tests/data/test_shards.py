@@ -9,8 +9,8 @@ import pytest
 
 import vinerl
 from tiny import SPEC, dataset
-from vinerl.bench import jobs, material
-from vinerl.bench.runs import Run
+from vinerl.bench.run import jobs, material
+from vinerl.bench.run.runs import Run
 from vinerl.cli import main
 from vinerl.data import files, shards
 from vinerl.data.fold import fold

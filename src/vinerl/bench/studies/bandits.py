@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from vinerl.bench import pentagon
+from vinerl.bench.studies import pentagon
 from vinerl.data.fold import Transitions, transitions
 from vinerl.types import Array
 

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench import reference, results, summary, tasks
-from vinerl.bench.reference import Curve
-from vinerl.bench.stats import bootstrap
-from vinerl.bench.summary import Row
+from vinerl.bench.numbers import reference, results, summary
+from vinerl.bench.numbers.reference import Curve
+from vinerl.bench.numbers.stats import bootstrap
+from vinerl.bench.numbers.summary import Row
+from vinerl.bench.run import tasks
 from vinerl.errors import InputError
 
 BESIDE = {"rebrac": "o", "fql": "s", "fbrac": "^", "qam": "D"}  # shown with every task, as marks
@@ -112,7 +113,7 @@ def _cell(mean: float, low: float, high: float) -> str:
 
 
 def draw(found: Sequence[Panel], path: Path) -> Path:
-    from vinerl.bench.plots import COLOURS, GRID, STYLE, band, plt
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt
     from vinerl.bench.studies import picture
 
     names = list(dict.fromkeys(row.name for panel in found for row in panel.rows))

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from vinerl.bench.plots import COLOURS, STYLE, Circle, plt
+from vinerl.bench.pictures.plots import COLOURS, STYLE, Circle, plt
 from vinerl.bench.studies import ladder
 from vinerl.bench.studies.bandits import BANDITS
 from vinerl.bench.studies.ladder import BOTH, CLIMBERS, REACHED, RUNGS, TUNED, Lines

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from vinerl.bench.plots import plt
+from vinerl.bench.pictures.plots import plt
 
 
 def save(figure, path: Path, words: str, foot: Sequence[str] = ()) -> Path:

@@ -17,11 +17,11 @@ import numpy as np
 
 import vinerl
 from vinerl import disk
-from vinerl.bench import evaluation, provenance, runs, tasks
-from vinerl.bench.evaluation import LANES, Evaluator
-from vinerl.bench.runs import Run, Subject, Trained
-from vinerl.bench.show import footnotes
-from vinerl.bench.stats import bootstrap
+from vinerl.bench.numbers.stats import bootstrap
+from vinerl.bench.pictures.show import footnotes
+from vinerl.bench.run import evaluation, provenance, runs, tasks
+from vinerl.bench.run.evaluation import LANES, Evaluator
+from vinerl.bench.run.runs import Run, Subject, Trained
 from vinerl.bench.studies import lines, trained
 from vinerl.envs.pool import Pool
 from vinerl.errors import InputError
@@ -167,7 +167,7 @@ def _cell(success: np.ndarray) -> str:
 
 def draw(found: Lines, drawn: Lines, foot: Sequence[str], path: Path) -> Path:
     """Success and distance by k; beside them the first seed's paths of every run."""
-    from vinerl.bench.plots import COLOURS, GRID, STYLE, band, plt
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt
     from vinerl.bench.studies import picture
 
     names = list(dict.fromkeys(line["run"] for line in drawn))
@@ -194,7 +194,7 @@ def draw(found: Lines, drawn: Lines, foot: Sequence[str], path: Path) -> Path:
 
 def _paths(axes, path: np.ndarray) -> None:
     """[K, draws, A] in the first two coordinates, darker towards the end."""
-    from vinerl.bench.plots import COLOURS, plt
+    from vinerl.bench.pictures.plots import COLOURS, plt
 
     shade = plt.get_cmap("viridis_r")(np.linspace(0.05, 1, len(path)))
     axes.plot(*path[:, :, :2].transpose(2, 0, 1), color="#999999", lw=0.4, alpha=0.4)

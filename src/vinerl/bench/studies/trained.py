@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vinerl.bench import jobs, running
-from vinerl.bench.jobs import Request
-from vinerl.bench.runs import Run
+from vinerl.bench.run import jobs, running
+from vinerl.bench.run.jobs import Request
+from vinerl.bench.run.runs import Run
 
 RUNS = Path("runs/samplers")
 SAMPLERS = ("vine", "euler")

@@ -21,9 +21,9 @@ import optax
 
 import vinerl
 from vinerl import disk
-from vinerl.bench import jobs, material, running, runs
-from vinerl.bench.runs import Run
-from vinerl.bench.show import footnotes
+from vinerl.bench.pictures.show import footnotes
+from vinerl.bench.run import jobs, material, running, runs
+from vinerl.bench.run.runs import Run
 from vinerl.bench.studies import lines, trained
 from vinerl.data.fold import Transitions
 from vinerl.train import checkpoint, metrics, offline, stack
@@ -161,7 +161,7 @@ def markdown(found: Lines) -> str:
 
 
 def draw(found: Lines, chosen: Sequence[Run], path: Path) -> Path:
-    from vinerl.bench.plots import COLOURS, GRID, STYLE, band, plt
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt
     from vinerl.bench.studies import picture
 
     with plt.rc_context(STYLE):

@@ -1,0 +1,261 @@
+"""What the commands do."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
+
+from vinerl.agents import AGENTS
+from vinerl.bench.commands import data as data_commands
+from vinerl.bench.commands import doctor
+from vinerl.bench.commands import results as result_commands
+from vinerl.bench.commands import sweeps as sweep_commands
+from vinerl.bench.pictures import show
+from vinerl.bench.run import jobs, runs
+from vinerl.bench.run.jobs import Request
+from vinerl.errors import InputError
+
+C = TypeVar("C")
+
+
+def commas(kind: type, one_alone: bool) -> PrimitiveConstructorSpec:
+    """1,3,10 -> (1, 3, 10); a single value stays one unless it is a list anyway."""
+
+    def parse(words):
+        values = tuple(map(kind, words[0].split(",")))
+        return values[0] if one_alone and len(values) == 1 else values
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=f"{kind.__name__.upper()}[,...]",
+        instance_from_str=parse,
+        is_instance=lambda x: isinstance(x, kind | tuple),
+        str_from_instance=lambda x: [",".join(map(str, x)) if isinstance(x, tuple) else str(x)],
+    )
+
+
+registry = ConstructorRegistry()
+
+
+@registry.primitive_rule
+def _floats(info):
+    return commas(float, one_alone=True) if info.type is float else None
+
+
+Seeds = Annotated[tuple[int, ...] | None, commas(int, one_alone=False)]
+Log = Annotated[tuple[str, ...], commas(str, one_alone=False)]
+
+
+@dataclass(frozen=True)
+class Train(Generic[C]):
+    """Train an agent offline.
+
+    vinerl train [AGENT] [--task NAME | --data FILE] [--seeds 0,1,2] [--agent.FIELD VALUE ...]
+
+    An option that is not given takes the value of the task's row, else its default. Several values
+    of a float field (--agent.alpha 1,3,10) are trained side by side with every seed.
+    """
+
+    agent: tyro.conf.FlagConversionOff[C]
+    task: str | None = None  # an OGBench task (default: the pointmaze job)
+    protocol: Literal["qam", "vine"] | None = None  # critics and returns as whose runs (else own)
+    data: Path | None = None  # a file of your own, or a folder of them; see the README
+    seeds: Seeds = None  # one member each
+    steps: int | None = None  # gradient steps
+    eval_every: int | None = None  # gradient steps between evaluations; 0: none on the way
+    eval_episodes: int = 10  # of a member, on the way
+    final_episodes: int = 50  # of a member, at the end
+    log_every: int | None = None  # gradient steps between lines of metrics.jsonl
+    online_steps: int = 0  # environment steps to learn from afterwards, each member its own
+    utd: str = "1"  # online: gradient steps for each environment step; 4, or 1/4
+    balanced: bool = False  # online: half of each batch own steps, else all rows alike
+    normalise: Literal["none", "standard"] | None = None  # observations
+    drop_bad_rows: bool = False  # leave out rows that are NaN or infinite
+    rescale_actions: bool = False  # of --data, to [-1, 1]; undone when acting
+    shard_every: int | None = None  # gradient steps on each file of a folder (else 1000)
+    block: int | None = None  # gradient steps between looks at the run; chosen to take 2 s
+    workers: int | None = None  # processes that step environments; one a core
+    make_data: bool = False  # make the task's dataset where there is none
+    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    out: Path | None = None  # the run's folder (else runs/NAME)
+    log: Log = ()  # tensorboard, wandb: write these, too
+    stop_on_bad: bool = False  # stop when a member has to be frozen
+    deterministic: bool = False  # the same bits every time on a GPU, too; slower
+
+
+def train(args: list[str]) -> None:
+    from vinerl.bench.run import running
+
+    running.train(jobs.resolve(parse(args)))
+
+
+def parse(args: list[str]) -> Request:
+    """Options and agent in any order."""
+    name, rest = agent_name(args)
+    config, _ = jobs.agent(name)
+    names = f"agents: {', '.join(AGENTS)}, or module:NAME of your own"
+    parsed = tyro.cli(
+        Train[type(config)],
+        prog=f"vinerl train {name}",
+        args=rest,
+        default=Train(agent=config),
+        registry=registry,
+        description=f"{Train.__doc__}\n\n{names}",
+    )
+    given = {a.split("=")[0].removeprefix("--agent.") for a in rest if a.startswith("--agent.")}
+    chosen = {field.replace("-", "_") for field in given}
+    options = {f.name: getattr(parsed, f.name) for f in fields(parsed) if f.name != "agent"}
+    values = {field: getattr(parsed.agent, field) for field in chosen}
+    return Request(agent=name, fields=values, **options)
+
+
+def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
+    """The first word that is no option and no option's value, and the rest."""
+    switches = ("stop-on-bad", "deterministic", "make-data", "drop-bad-rows", "rescale-actions")
+    switches += ("balanced",)
+    flags = ("--help", *(f"--{no}{name}" for name in switches for no in ("", "no-")))
+    for i, word in enumerate(args):
+        before = args[i - 1].replace("_", "-") if i else ""
+        is_value = before.startswith("--") and "=" not in before and before not in flags
+        if not word.startswith("-") and not is_value and not _number(word):
+            return word, [*args[:i], *args[i + 1 :]]
+    return "vine", list(args)
+
+
+def _number(word: str) -> bool:
+    """A later width of --agent.actor-hidden 512 512 is no agent."""
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, from its last good checkpoint."""
+
+    run: tyro.conf.Positional[Path]  # its folder
+    steps: int | None = None  # lengthen it to this many gradient steps
+
+
+def resume(args: list[str]) -> None:
+    from vinerl.bench.run import running
+
+    asked = _parse(Resume, args, "resume")
+    running.resume(asked.run, asked.steps)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Run the policies of a run in its environment."""
+
+    run: tyro.conf.Positional[Path]  # its folder
+    episodes: int = 50  # of each member
+    noise: float | None = None  # scale of the sampler's noise; the run's own unless given
+    stop_at: int | None = None  # act with the estimate after this many steps of the sampler
+    step: int | None = None  # of the checkpoint; the newest unless given
+    stream: int = 1  # another number, other starts and noises
+    workers: int | None = None  # processes that step environments; one a core
+    video: bool = False  # film one episode of every member, too
+
+
+def evaluate(args: list[str]) -> None:
+    from vinerl.bench.run import evaluation
+
+    asked = _parse(Evaluate, args, "evaluate")
+    run = runs.Run(asked.run)
+    evaluation.again(
+        run,
+        episodes=asked.episodes,
+        noise=asked.noise,
+        stop_at=asked.stop_at,
+        step=asked.step,
+        stream=asked.stream,
+        workers=asked.workers,
+    )
+    if asked.video:
+        from vinerl.bench.pictures import video
+
+        for path in video.film(run, asked.step, asked.noise, asked.stop_at, asked.stream):
+            print(path)
+
+
+@dataclass(frozen=True)
+class List:
+    """The runs below a folder."""
+
+    folder: tyro.conf.Positional[Path] = Path("runs")  # to look in
+
+
+def list_runs(args: list[str]) -> None:
+    print(show.listing(_parse(List, args, "list").folder))
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Runs side by side, and what differs between them."""
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # their folders
+    plot: Path | None = None  # draw their curves into this file, too
+
+
+def compare(args: list[str]) -> None:
+    asked = _parse(Compare, args, "compare")
+    if len(asked.runs) < 2:
+        raise InputError("compare needs two runs or more")
+    chosen = [runs.Run(path) for path in asked.runs]
+    print(show.comparison(chosen))
+    if asked.plot:
+        from vinerl.bench.pictures import plots
+
+        print(plots.compare(chosen, asked.plot) or "nothing to draw yet")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw a run's pictures again."""
+
+    run: tyro.conf.Positional[Path]  # its folder
+
+
+def plot(args: list[str]) -> None:
+    run = runs.Run(_parse(Plot, args, "plot").run)
+    for path in runs.draw(run):
+        print(path)
+
+
+@dataclass(frozen=True)
+class Doctor:
+    """Check versions, device, rendering, disk, and train ten steps."""
+
+
+def check(args: list[str]) -> None:
+    _parse(Doctor, args, "doctor")
+    if not doctor.examine(print):
+        raise SystemExit(1)
+
+
+def _parse(kind: type[C], args: list[str], name: str) -> C:
+    return tyro.cli(kind, prog=f"vinerl {name}", args=args)
+
+
+COMMANDS: dict[str, Callable[[list[str]], Any]] = {
+    "train": train,
+    "resume": resume,
+    "evaluate": evaluate,
+    "list": list_runs,
+    "compare": compare,
+    "plot": plot,
+    "data": data_commands.group("data", data_commands.DATA),
+    "controllers": data_commands.group("controllers", data_commands.CONTROLLERS),
+    "results": data_commands.group("results", result_commands.RESULTS),
+    "queue": data_commands.group("queue", result_commands.QUEUE),
+    "sweep": sweep_commands.command,
+    "reproduce": result_commands.reproduce,
+    "report": result_commands.report,
+    "doctor": check,
+}

@@ -1,0 +1,1 @@
+"""Published seeds, what others published, statistics, and the pages made of them."""

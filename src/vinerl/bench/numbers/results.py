@@ -1,0 +1,244 @@
+"""Published results: one small file for each finished seed, from which every table is rebuilt.
+
+results/seeds/TASK/AGENT-RECIPE/seed-N.json
+
+A recipe is everything that two seeds must share to be averaged; RECIPE is the beginning of its
+hash. What may differ (commit, JAX, hash of the data) is kept beside the numbers and listed with
+them.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vinerl import disk
+from vinerl.bench.numbers.stats import bootstrap
+from vinerl.bench.run import jobs, runs
+from vinerl.bench.run.runs import Run
+from vinerl.envs import ogbench
+from vinerl.errors import InputError
+from vinerl.train import metrics
+
+SCHEMA = 1
+ONLINE = ("online_steps", "utd", "balanced", "online_every")
+HOW = ("unroll",)  # fields of a config that say how to compute, and not what
+SERIES = ("actor/bc", "actor/spread", "actor/estimate_max", "critic/q", "grad_norm/actor_max")
+
+
+class Seed(NamedTuple):
+    """One file."""
+
+    path: Path
+    recipe: dict[str, Any]
+    seed: int
+    facts: dict[str, Any]  # curve, final, metrics, provenance, status
+
+    @property
+    def score(self) -> float:
+        """Success in the evaluation at the end, else in the last one on the way."""
+        final = self.facts["final"]
+        return final["success"] if final else self.facts["curve"]["success"][-1]
+
+
+class Cell(NamedTuple):
+    """Seeds of one recipe."""
+
+    recipe: dict[str, Any]
+    seeds: list[Seed]
+
+    @property
+    def scores(self) -> np.ndarray:
+        return np.array([seed.score for seed in self.seeds])
+
+    def mean(self) -> tuple[float, float, float]:
+        """And its 95% interval over seeds."""
+        low, high = bootstrap(self.scores)
+        return float(self.scores.mean()), float(low), float(high)
+
+    def differing(self) -> dict[str, list[str]]:
+        """What differs between seeds that are averaged all the same."""
+        told = [seed.facts["provenance"] for seed in self.seeds]
+        values = {
+            "commit": {x["commit"][:7] for x in told},
+            "jax": {x["versions"]["jax"] for x in told},
+            "data": {x["data_sha256"][:12] for x in told},
+        }
+        return {name: sorted(found) for name, found in values.items() if len(found) > 1}
+
+
+def digest(recipe: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
+
+
+def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> dict[str, Any]:
+    """What a member of a run shares with those it may be averaged with."""
+    data, config = manifest["data"], dict(manifest["agent"]["config"])
+    config |= {k: v for k, v in member.items() if k in config}
+    card = data["card"]
+    made = {"recipe": card["recipe"], "mujoco": card["versions"]["mujoco"]} if card else {}
+    online = {n: manifest["run"][n] for n in ONLINE if manifest["run"].get("online_steps")}
+    return {
+        "task": manifest["task"],
+        "data": made or {"origin": data["origin"], "sha256": data["sha256"]},
+        "simulator": {name: manifest["versions"][name] for name in ("mujoco", "ogbench")},
+        "protocol": {
+            n: manifest["run"][n] for n in ("eval_episodes", "final_episodes", "normalise")
+        },
+        "agent": {
+            "name": manifest["agent"]["name"],
+            "config": {k: v for k, v in config.items() if k not in HOW},
+        },
+        "steps": steps,
+    } | ({"online": online} if online else {})
+
+
+def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
+    """A file for every member of a run; of one that has not ended only when asked."""
+    manifest, lines = run.manifest, run.metrics
+    at, success = metrics.curve(lines, "eval/success")
+    if not manifest["task"] or not len(at):
+        raise InputError(f"{run.path} has no task or was never evaluated: there is nothing to tell")
+    if not manifest["ended"] and not unfinished:
+        raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
+    whole = manifest["run"]["steps"] + manifest["run"].get("online_steps", 0)
+    steps = whole if manifest["ended"] else int(at[-1])
+    quiet = metrics.curve(lines, "eval/success_noise0")[1][: len(at) * bool(manifest["ended"])]
+    way = len(at) - (len(quiet) > 0)  # the last evaluation of a run that has ended is the final one
+    files: dict[Path, dict[str, Any]] = {}
+    for i, member in enumerate(manifest["members"]):
+        recipe = recipe_of(manifest, member, steps)
+        final = {"step": steps, "success": float(success[-1, i])}
+        path = folder / "seeds" / where(recipe) / f"seed-{member['seed']}.json"
+        if path.exists():
+            raise InputError(f"{path} is there already: this seed of this recipe is published")
+        files[path] = {
+            "schema": SCHEMA,
+            "recipe": recipe,
+            "seed": member["seed"],
+            "status": {k: member[k] for k in ("status", "frozen_at") if k in member},
+            "curve": {"step": at[:way].tolist(), "success": success[:way, i].tolist()},
+            "final": final | {"success_noise0": float(quiet[-1, i])} if len(quiet) else None,
+            "metrics": _metrics(lines, i),
+            "provenance": _provenance(run, manifest),
+        }
+    for path, facts in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        disk.write_sealed(path, facts)
+    return list(files)
+
+
+def _metrics(lines: list[dict[str, Any]], i: int) -> dict[str, Any]:
+    """One member's series, and the gradient at each denoising step when it was last looked at."""
+    series = {name: metrics.curve(lines, name) for name in SERIES}
+    told: dict[str, Any] = {
+        name: {"step": x.tolist(), "value": [_short(v) for v in y[:, i]]}
+        for name, (x, y) in series.items()
+        if len(x)
+    }
+    if arriving := [line["grad_norm/step"][i] for line in lines if "grad_norm/step" in line]:
+        told["grad_norm/step"] = [_short(v) for v in arriving[-1]]
+    return told
+
+
+def _provenance(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "run": run.path.resolve().name,
+        "manifest": runs.seal(manifest),
+        "data_sha256": manifest["data"]["sha256"],
+        "device": manifest["hardware"]["device"],
+        **{k: manifest[k] for k in ("commit", "source_sha256", "versions", "exact")},
+        **{k: manifest[k] for k in ("started", "ended")},
+    }
+
+
+def where(recipe: dict[str, Any]) -> Path:
+    task = recipe["task"].removesuffix("-v0").replace("-singletask", "")
+    return Path(task) / f"{recipe['agent']['name'].rpartition(':')[2]}-{digest(recipe)[:8]}"
+
+
+def read(folder: Path) -> list[Seed]:
+    """Every seed below a folder; a file that is not what its name says is refused."""
+    found: dict[tuple[str, int], Path] = {}
+    seeds = []
+    for path in sorted((folder / "seeds").glob("**/*.json")):
+        facts = disk.read_sealed(path, SCHEMA)
+        recipe, seed = facts.pop("recipe"), facts.pop("seed")
+        ogbench.check_task(recipe["task"])
+        if (twin := found.get((digest(recipe), seed))) is not None:
+            raise InputError(f"{path} and {twin} are the same seed of the same recipe; remove one")
+        expected = folder / "seeds" / where(recipe) / f"seed-{seed}.json"
+        if path != expected:
+            raise InputError(f"{path}: by its recipe and seed it belongs at {expected}")
+        found[digest(recipe), seed] = path
+        seeds.append(Seed(path, recipe, seed, facts))
+    return seeds
+
+
+def cells(seeds: Iterable[Seed]) -> list[Cell]:
+    """Seeds of the same recipe together, in the order of their files."""
+    found: dict[str, Cell] = {}
+    for seed in seeds:
+        found.setdefault(digest(seed.recipe), Cell(seed.recipe, [])).seeds.append(seed)
+    return list(found.values())
+
+
+def together(seeds: Sequence[Seed]) -> Cell:
+    """One cell of exactly these seeds; refused, with what differs, if their recipes are not one."""
+    for seed in seeds[1:]:
+        if seed.recipe != seeds[0].recipe:
+            what = ", ".join(differences(seeds[0].recipe, seed.recipe))
+            raise InputError(
+                f"{seeds[0].path} and {seed.path} are not averaged, their recipes differ: {what}"
+            )
+    return Cell(seeds[0].recipe, list(seeds))
+
+
+def differences(one: dict[str, Any], other: dict[str, Any], above: str = "") -> list[str]:
+    """Leaves of two recipes that are not the same, by name."""
+    parts = []
+    for name in sorted({*one, *other}):
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            parts += differences(a, b, f"{above}{name}.")
+        elif a != b:
+            parts.append(f"{above}{name} ({a} and {b})")
+    return parts
+
+
+def label(recipe: dict[str, Any]) -> str:
+    """The agent, and the fields in which its config is not the one its task would get."""
+    name, config = recipe["agent"]["name"], recipe["agent"]["config"]
+    usual = jobs.resolve(jobs.Request(agent=name, task=recipe["task"])).config
+    changed = {
+        k: v for k, v in config.items() if k != "precision" and jobs.freeze(getattr(usual, k)) != v
+    }
+    return " ".join([name, *(f"{k}={v}" for k, v in changed.items())])
+
+
+def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:
+    """A row a cell, with what differs between the seeds in it."""
+    rows = [("task", "agent", "steps", "seeds", "success", "differing")]
+    for cell in sorted(cells(seeds), key=lambda c: (c.recipe["task"], c.recipe["steps"])):
+        mean, low, high = cell.mean()
+        told = "; ".join(f"{k} {', '.join(v)}" for k, v in cell.differing().items())
+        ended = all(seed.facts["final"] for seed in cell.seeds)
+        rows.append(
+            (
+                str(where(cell.recipe).parent),
+                label(cell.recipe),
+                f"{cell.recipe['steps'] // 1000}k",
+                str(len(cell.seeds)),
+                f"{mean:.3f} [{low:.3f}, {high:.3f}]",
+                "; ".join(filter(None, ("" if ended else "no final evaluation", told))),
+            )
+        )
+    return rows
+
+
+def _short(value: float) -> float | None:
+    """Four digits, and nothing that JSON does not have."""
+    return float(f"{value:.4g}") if np.isfinite(value) else None

@@ -1,0 +1,1 @@
+"""From a job to a run's folder: data, training, evaluation, checkpoints, and back."""

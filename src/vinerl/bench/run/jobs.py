@@ -1,0 +1,418 @@
+"""From what was asked for to what is done: a flag beats the task's row, which beats the default."""
+
+import difflib
+import importlib
+import importlib.util
+import math
+import os
+import sys
+from dataclasses import dataclass, field, fields, replace
+from fractions import Fraction
+from importlib.machinery import SourceFileLoader
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+from vinerl.agents import AGENTS
+from vinerl.bench.run import tasks, tuned
+from vinerl.bench.run.tasks import Task
+from vinerl.bench.run.trackers import TRACKERS
+from vinerl.data import files, shards
+from vinerl.errors import InputError
+from vinerl.rl.learner import AgentConfig, Make
+from vinerl.train import loop, stack
+
+DEFAULTS: dict[str, Any] = {
+    "seeds": (0,),
+    "steps": 1_000_000,
+    "eval_every": 50_000,
+    "normalise": "none",
+    "episodes": None,
+    "shard_every": None,
+}
+LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
+LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
+ROUND = 100  # environment steps between updates, at most
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked for; None leaves the choice to the task's row or the default."""
+
+    agent: str = "vine"
+    fields: dict[str, Any] = field(default_factory=dict)  # of the agent's config
+    task: str | None = None
+    protocol: Literal["qam", "vine"] | None = None
+    data: Path | None = None
+    seeds: tuple[int, ...] | None = None
+    steps: int | None = None
+    eval_every: int | None = None
+    eval_episodes: int = 10
+    final_episodes: int = 50
+    log_every: int | None = None
+    normalise: Literal["none", "standard"] | None = None
+    block: int | None = None
+    workers: int | None = None
+    dir: Path | None = None
+    out: Path | None = None
+    log: tuple[str, ...] = ()
+    online_steps: int = 0
+    utd: str = "1"
+    balanced: bool = False
+    shard_every: int | None = None
+    drop_bad_rows: bool = False
+    rescale_actions: bool = False
+    make_data: bool = False
+    stop_on_bad: bool = False
+    deterministic: bool = False
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, every choice made; `origin` says who made it for each."""
+
+    agent: str
+    config: AgentConfig  # a float field may hold several values
+    make: Make
+    task: Task | None
+    data: Path | None
+    seeds: tuple[int, ...]
+    steps: int
+    eval_every: int  # 0: never
+    eval_episodes: int
+    final_episodes: int
+    log_every: int
+    save_every: int
+    normalise: str
+    block: int | None
+    workers: int | None
+    folder: Path  # of datasets
+    out: Path  # of the run
+    numbered: bool  # another number may be put behind `out` where it is taken
+    log: tuple[str, ...]
+    online_steps: int  # in the environment, after `steps`
+    utd: str  # updates for each of them, a fraction
+    balanced: bool  # half a batch from them, half from the data
+    online_every: int  # of them between updates
+    shard_every: int  # steps on each file, where the data are a folder
+    drop_bad_rows: bool
+    rescale_actions: bool
+    stop_on_bad: bool
+    deterministic: bool
+    make_data: bool  # where there is no dataset
+    episodes: int | None  # of one that the row asks for and that is made without being asked
+    origin: dict[str, str]
+
+    @property
+    def members(self) -> int:
+        return len(stack.members(self.config, self.seeds).seed)
+
+    @property
+    def total(self) -> int:
+        """Where a run ends: its steps are updates offline and environment steps online."""
+        return self.steps + self.online_steps
+
+    def updates(self, step: int) -> int:
+        """Gradient steps that have been taken by then."""
+        return min(step, self.steps) + int(max(step - self.steps, 0) * Fraction(self.utd))
+
+
+def request(agent_name: str, options: dict[str, Any]) -> Request:
+    """From Python: options of a run by name, everything else a field of the agent's config."""
+    known = {f.name for f in fields(Request)} - {"agent", "fields"}
+    run = {name: value for name, value in options.items() if name in known}
+    for name in {"data", "dir", "out"} & set(run):
+        run[name] = run[name] and Path(run[name])
+    for name in {"seeds", "log"} & set(run):
+        single = isinstance(run[name], int | str)
+        run[name] = (run[name],) if single else run[name] and tuple(run[name])
+    rest = {name: value for name, value in options.items() if name not in known}
+    return Request(agent=agent_name, fields=rest, **run)
+
+
+def agent(name: str) -> tuple[AgentConfig, Make]:
+    """A registered agent, or module:NAME (file.py:NAME) of the user's own: (config, maker)."""
+    if name in AGENTS:
+        return AGENTS[name]
+    if ":" not in name:
+        near = difflib.get_close_matches(name, AGENTS, n=3, cutoff=0.0)
+        raise InputError(
+            f"unknown agent {name!r}; the nearest names are {', '.join(near)}. "
+            "An agent of your own is module:NAME."
+        )
+    where, _, attribute = name.rpartition(":")
+    found = getattr(_module(where), attribute, None)
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[0], AgentConfig)):
+        raise InputError(
+            f"{name}: expected {attribute} = (a config that extends AgentConfig, its make function)"
+        )
+    return found
+
+
+def _lasting(name: str) -> str:
+    """The name under which an agent is found again from any folder."""
+    where, _, attribute = name.rpartition(":")
+    return f"{Path(where).resolve()}:{attribute}" if where.endswith(".py") else name
+
+
+def _module(where: str) -> Any:
+    try:
+        if where.endswith(".py"):
+            path = Path(where).resolve()
+            name = f"vinerl_agent_{path.stem}"  # no file of the user's hides a module
+            loader = SourceFileLoader(name, str(path))
+            spec = importlib.util.spec_from_loader(name, loader)
+            assert spec is not None
+            module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            loader.exec_module(module)
+            return module
+        sys.path[:0] = [] if "" in sys.path else [""]
+        return importlib.import_module(where)
+    except (ImportError, FileNotFoundError) as error:
+        raise InputError(f"cannot import {where}: {error}") from error
+
+
+# What a manifest keeps of a job besides the agent, the task and the data.
+KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
+KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
+KEPT += ("shard_every", "drop_bad_rows", "rescale_actions")
+KEPT += ("online_steps", "utd", "balanced", "online_every")
+BEFORE = {"shard_every": 1000, "drop_bad_rows": False, "rescale_actions": False}  # older manifests
+BEFORE |= {"online_steps": 0, "utd": "1", "balanced": False, "online_every": 0}
+
+
+def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
+    """The agent of a run that has begun."""
+    default, make = agent(manifest["agent"]["name"])
+    saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
+    known = {f.name for f in fields(default)}
+    if differing := sorted(set(saved) ^ known):
+        raise InputError(
+            f"{manifest['agent']['name']} has changed since this run began: {', '.join(differing)}"
+        )
+    return type(default)(**saved), make
+
+
+def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
+    """The job of a run that has begun; only its length may change, and only grow."""
+    kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
+    if kept["deterministic"]:
+        deterministic()
+    if steps is not None and steps < kept["steps"]:
+        raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
+    if steps not in (None, kept["steps"]) and kept["online_steps"]:
+        raise InputError(f"--steps {steps}: the online phase of this run begins at {kept['steps']}")
+    if steps is not None and steps % (manifest["block"] or 1):
+        raise InputError(f"--steps {steps}: this run goes in blocks of {manifest['block']}")
+    config, make = config_of(manifest)
+    kept["steps"] = steps or kept["steps"]
+    return Job(
+        **kept,
+        agent=manifest["agent"]["name"],
+        config=config,
+        make=make,
+        task=tasks.named(manifest["task"]) if manifest["task"] else None,
+        data=Path(manifest["data"]["path"]),
+        block=manifest["block"],
+        workers=None,
+        folder=files.folder(None),
+        out=path,
+        numbered=False,
+        make_data=False,
+        episodes=None,
+        origin=manifest["from"],
+    )
+
+
+def deterministic() -> None:
+    """Ask XLA for the same bits every time; to be called before the first computation."""
+    wanted = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {wanted}".strip()
+
+
+def freeze(value: Any) -> Any:
+    """A field of a config as strict JSON; infinity becomes a word."""
+    if isinstance(value, tuple | list):
+        return [freeze(x) for x in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def thaw(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(thaw(x) for x in value)
+    return math.inf if value == "inf" else value
+
+
+def resolve(request: Request) -> Job:
+    if request.deterministic:
+        deterministic()
+    default, make = agent(request.agent)
+    name = request.task or (None if request.data else tasks.DEFAULT)
+    if request.task and request.data:
+        raise InputError("--task and --data exclude each other")
+    task = tasks.named(name) if name else None
+    if task and request.rescale_actions:
+        raise InputError(
+            f"--rescale-actions is for --data: the actions of {task.name} lie in [-1, 1] already"
+        )
+    if request.protocol not in (None, *tuned.RUN):
+        raise InputError(f"--protocol {request.protocol}: there are {', '.join(tuned.RUN)}")
+    tuned.refuse_plain(request.agent, task, request.fields)
+    row = tuned.row(request.agent, task, request.protocol)
+    chosen = row.agent if row else {}
+
+    known = get_type_hints(type(default))
+    if unknown := [f for f in request.fields if f not in {x.name for x in fields(default)}]:
+        near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.0)
+        raise InputError(f"{request.agent} has no field {unknown[0]!r}; nearest: {', '.join(near)}")
+    config = replace(default, **(chosen | request.fields))
+    check(config)
+    origin = {
+        f.name: "flag"
+        if f.name in request.fields
+        else f"row: {row.by[f.name]}"
+        if row and f.name in chosen
+        else "default"
+        for f in fields(default)
+    }
+
+    options: dict[str, Any] = {}
+    for option, value in DEFAULTS.items():
+        asked, rowed = getattr(request, option, None), row.run.get(option) if row else None
+        options[option] = next((x for x in (asked, rowed) if x is not None), value)
+        origin[option] = "flag" if asked is not None else "row" if rowed is not None else "default"
+    if not request.task and request.data and request.normalise is None:
+        options["normalise"], origin["normalise"] = "standard", "default for own data"
+    for option, least in LEAST.items():
+        value = options.get(option, getattr(request, option))
+        if value is not None and (not isinstance(value, int) or value < least):
+            flag = f"--{option.replace('_', '-')} {value}"
+            raise InputError(f"{flag}: expected a whole number, {least} or more")
+    if options["normalise"] not in ("none", "standard"):
+        raise InputError(f"--normalise {options['normalise']}: there are none, standard")
+    steps, eval_every = options["steps"], options["eval_every"]
+    if request.eval_every is None:
+        eval_every = min(eval_every, steps)
+    every = eval_every or max(1, steps // 10)
+    log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
+    save_every = eval_every or log_every * max(1, every // log_every)
+    limit = loop.interval(steps, log_every, eval_every, save_every)
+    utd = _online(request)
+    if request.block and limit % request.block:
+        raise InputError(f"--block {request.block} must divide {limit}, as all intervals do")
+    if unknown := [x for x in request.log if x not in TRACKERS]:
+        raise InputError(f"--log {unknown[0]}: there are {', '.join(TRACKERS)}")
+    seeds = options["seeds"]
+    if len(set(seeds)) != len(seeds):
+        raise InputError(f"--seeds {','.join(map(str, seeds))}: a seed is given twice")
+    if not seeds or not all(0 <= seed < 2**32 for seed in seeds):
+        raise InputError(f"--seeds {','.join(map(str, seeds))}: expected numbers from 0 to 2**32-1")
+    return Job(
+        agent=_lasting(request.agent),
+        config=config,
+        make=make,
+        task=task,
+        data=request.data,
+        seeds=seeds,
+        steps=steps,
+        eval_every=eval_every,
+        eval_episodes=request.eval_episodes,
+        final_episodes=request.final_episodes,
+        log_every=log_every,
+        save_every=save_every,
+        normalise=options["normalise"],
+        block=request.block,
+        workers=request.workers,
+        folder=files.folder(request.dir),
+        out=_out(request, task),
+        numbered=request.out is None,
+        log=request.log,
+        online_steps=request.online_steps,
+        utd=str(utd),
+        balanced=request.balanced,
+        online_every=_round(request, limit, utd),
+        shard_every=options["shard_every"] or shards.EVERY,
+        drop_bad_rows=request.drop_bad_rows,
+        rescale_actions=request.rescale_actions,
+        stop_on_bad=request.stop_on_bad,
+        deterministic=request.deterministic,
+        make_data=request.make_data,
+        episodes=options["episodes"],
+        origin=origin,
+    )
+
+
+def _online(request: Request) -> Fraction:
+    """Updates for each environment step; what does not go together is refused."""
+    if request.online_steps and not request.task and request.data:
+        raise InputError("--online-steps needs an environment: give --task instead of --data")
+    if not request.online_steps and (request.balanced or str(request.utd) != "1"):
+        flag = "--balanced" if request.balanced else f"--utd {request.utd}"
+        raise InputError(f"{flag} is for the online phase: give --online-steps, too")
+    try:
+        utd = Fraction(str(request.utd))
+    except (ValueError, ZeroDivisionError) as error:
+        raise InputError(f"--utd {request.utd}: expected a number, or 1/4, say") from error
+    if utd <= 0:
+        raise InputError(f"--utd {request.utd}: expected more than 0")
+    return utd
+
+
+def _round(request: Request, limit: int, utd: Fraction) -> int:
+    """Environment steps between updates: they divide all intervals and make whole updates."""
+    if not request.online_steps:
+        return 0
+    limit = loop.interval(limit, request.online_steps)
+    whole = [n for n in range(1, ROUND + 1) if limit % n == 0 and n % utd.denominator == 0]
+    if not whole:
+        raise InputError(
+            f"--utd {utd}: steps and intervals share {limit}, and no part of it up to {ROUND} is a "
+            f"multiple of {utd.denominator}; change --utd, --online-steps or --log-every"
+        )
+    return whole[-1]
+
+
+def check(config: AgentConfig) -> None:
+    """Values that cannot be, before anything compiles."""
+    for name in stack.stackable(config):
+        value = getattr(config, name)
+        several = value if isinstance(value, tuple | list) else (value,)
+        if not several or not all(isinstance(x, int | float) and x == x for x in several):
+            raise InputError(f"--agent.{name} {value}: expected a number, or several")
+    for name, kind in get_type_hints(type(config)).items():
+        value, choices = getattr(config, name), get_args(kind)
+        if get_origin(kind) is Literal and value not in choices:
+            raise InputError(f"--agent.{name} {value}: there are {', '.join(map(str, choices))}")
+    for name in ("batch_size", "horizon", "critics", "target_every", "lr_steps", "flow_steps"):
+        value = getattr(config, name, 1)
+        if not isinstance(value, int) or value < 1:
+            raise InputError(f"--agent.{name} {value}: expected a whole number, 1 or more")
+    stop, steps = getattr(config, "stop_at", None), getattr(config, "flow_steps", 1)
+    if stop is not None and not 1 <= stop <= steps:
+        raise InputError(f"--agent.stop-at {stop}: expected 1 to flow_steps, which is {steps}")
+
+
+def _out(request: Request, task: Task | None) -> Path:
+    if request.out:
+        if (request.out / "manifest.json").exists():
+            raise InputError(f"{request.out} already holds a run; choose another --out")
+        return request.out
+    data = task.name.removesuffix("-v0").replace("-singletask", "") if task else None
+    return (
+        Path("runs") / f"{request.agent.rpartition(':')[2]}-{data or Path(request.data or '').stem}"
+    )
+
+
+def claim(job: Job) -> Job:
+    """The job with a folder that is its own, from the moment it is made."""
+    if not job.numbered:
+        job.out.mkdir(parents=True, exist_ok=True)
+        return job
+    for number in count(1):
+        out = job.out if number == 1 else job.out.with_name(f"{job.out.name}-{number}")
+        try:
+            out.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return replace(job, out=out)
+    raise AssertionError("there is always another number")

@@ -1,0 +1,84 @@
+"""What a run was made with."""
+
+import hashlib
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import jax
+
+PACKAGE = Path(__file__).resolve().parents[2]
+PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "mujoco", "dm-control")
+PACKAGES += ("ogbench", "safetensors")
+
+
+def versions() -> dict[str, str]:
+    def one(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "unknown"
+
+    return {"python": platform.python_version()} | {name: one(name) for name in PACKAGES}
+
+
+def commit() -> str:
+    """From git where the package is a checkout, else from VINERL_COMMIT."""
+    git = ["git", "-C", str(PACKAGE)]
+    try:
+        quiet = {"capture_output": True, "text": True, "timeout": 10, "check": True}
+        tracked = subprocess.run([*git, "ls-files", "__init__.py"], **quiet).stdout.strip()
+        if tracked:
+            head = subprocess.run([*git, "rev-parse", "HEAD"], **quiet).stdout.strip()
+            changed = subprocess.run([*git, "status", "--porcelain", "--", "."], **quiet).stdout
+            return head + ("-dirty" if changed.strip() else "")
+    except (OSError, subprocess.SubprocessError):
+        pass
+    return os.environ.get("VINERL_COMMIT", "unknown")
+
+
+def source_hash() -> str:
+    """Over the names and contents of the package's sources."""
+    digest = hashlib.sha256()
+    for path in sorted(PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cores() -> int:
+    """The cores this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def hardware() -> dict[str, str | int]:
+    device = jax.devices()[0]
+    return {
+        "platform": platform.platform(),
+        "cores": cores(),
+        "device": device.device_kind,
+        "backend": jax.default_backend(),
+    }
+
+
+def exactness() -> str:
+    """What a resumed run promises on this device."""
+    if jax.default_backend() == "cpu":
+        return "bit-exact for the same versions and number of cores"
+    if "xla_gpu_deterministic_ops=true" in os.environ.get("XLA_FLAGS", ""):
+        return "bit-exact for the same versions and device"
+    return "not bit-exact (--deterministic makes it so)"
+
+
+def unseen_gpu() -> str | None:
+    """A sentence where this machine has an NVIDIA GPU that JAX does not use."""
+    asked = os.environ.get("JAX_PLATFORMS", "")
+    has_gpu = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists()
+    if has_gpu and jax.default_backend() == "cpu" and "cpu" not in asked:
+        return (
+            "There is an NVIDIA GPU here, but JAX does not see it and runs on the CPU. "
+            "Install the GPU build: pip install 'vinerl[cuda]'"
+        )
+    return None

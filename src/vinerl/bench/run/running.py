@@ -1,0 +1,386 @@
+"""Doing a job: data, training, evaluation, pictures; and going on with one that was stopped."""
+
+import hashlib
+import json
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vinerl import disk
+from vinerl.bench.run import evaluation, jobs, memory, online, provenance, runs, saver, trackers
+from vinerl.bench.run.jobs import Job
+from vinerl.bench.run.material import Material, check_same, data_of, facts_of
+from vinerl.bench.run.progress import Progress, duration
+from vinerl.bench.run.runs import Run, Subject
+from vinerl.bench.run.saver import Restored, Saver
+from vinerl.data.fold import Transitions
+from vinerl.errors import InputError
+from vinerl.owner import Owner
+from vinerl.train import devices, evaluate, loop, metrics, offline, stack
+from vinerl.types import Params, Spec
+
+
+def train(job: Job) -> Run:
+    """A new run in a folder of its own."""
+    if warning := provenance.unseen_gpu():
+        print(warning)
+    found = data_of(job)
+    job = jobs.claim(job)
+    with Owner(job.out):
+        if (job.out / "manifest.json").exists():
+            raise InputError(f"{job.out} already holds a run; choose another --out")
+        with memory.explained(job, agent_of(job, found.data), found.data):
+            return _Running(job, found, manifest_of(job, found)).run(None)
+
+
+def resume(path: Path, steps: int | None = None) -> Run:
+    """Go on with a run from its last good checkpoint, perhaps to more steps."""
+    run = Run(path)
+    with Owner(path) if (path / "manifest.json").is_file() else nullcontext():
+        manifest = run.manifest
+        job = jobs.again(manifest, path, steps)
+        if manifest["ended"] and job.steps == manifest["run"]["steps"]:
+            longer = "" if job.online_steps else "; --steps N lengthens it"
+            raise InputError(f"{path} has ended at step {job.total}{longer}")
+        found = data_of(job)
+        check_same(facts_of(found), manifest["data"])
+        like = jax.eval_shape(lambda: start_of(job, found.data))
+        replay = partial(online.replay_like, job, spec_of(found.data, job.config))
+        with memory.explained(job, agent_of(job, found.data), found.data):
+            restored = saver.restore(run, like, replay, job=_digest(manifest))
+            if restored is None and (manifest["ended"] or saver.states(path)):
+                raise InputError(
+                    f"{path} has no checkpoint to go on from; its log and policies stay as they are"
+                )
+            manifest["run"]["steps"], manifest["ended"] = job.steps, None
+            manifest["resumed"].append(_again(manifest))
+            return _Running(job, found, manifest).run(restored)
+
+
+def spec_of(data: Transitions, config) -> Spec:
+    shape = lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
+    return Spec(jax.tree.map(shape, data.obs), data.action.shape[1] * config.act_steps)
+
+
+def agent_of(job: Job, data: Transitions) -> stack.AgentOf:
+    return stack.maker(job.make, job.config, spec_of(data, job.config))
+
+
+def start_of(job: Job, data: Transitions) -> offline.Stack:
+    """All members before their first step."""
+    return offline.start(agent_of(job, data), stack.members(job.config, job.seeds))
+
+
+class _Running:
+    """A job under way."""
+
+    def __init__(self, job: Job, found: Material, manifest: dict[str, Any]):
+        self.job, self.normaliser, self.box = job, found.normaliser, found.box
+        self.folder = job.out
+        self.manifest = manifest
+        self.spec = spec_of(found.data, job.config)
+        self.agent_of = agent_of(job, found.data)
+        self.members = stack.members(job.config, job.seeds)
+        self.subject = Subject(
+            job.config, job.make, self.spec, self.members, self.normaliser, self.box
+        )
+        self.policies = evaluate.policies(self.agent_of)
+        # Only a stack that learns from one dataset alone is spread over several devices.
+        alone = found.turns or job.online_steps
+        self.among = devices.mesh(1 if alone else job.members)
+        self.turns, self.data = found.turns, found.turns or devices.copy(found.data, self.among)
+        (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
+        self._save_manifest()
+        self.saver = Saver(self.folder, job=_digest(manifest))
+        self.evaluator = self.online = None
+
+    def run(self, restored: Restored | None) -> Run:
+        job = self.job
+        if job.task:
+            episodes = max(job.eval_episodes, job.final_episodes)
+            self.evaluator = evaluation.beside(self.subject, job.task, episodes, job.workers)
+        try:
+            with _signals() as asked:
+                moment = self._train(restored, asked)
+            self._final(moment)
+        finally:
+            self.saver.close()
+            if self.evaluator:
+                self.evaluator.close()
+            if self.online:
+                self.online.live.close()
+        run = Run(self.folder)
+        self.manifest["ended"] = _now()
+        runs.draw(run, self.manifest)
+        self._save_manifest()  # last, so that whatever is missing is done on resuming
+        _tell(run)
+        return run
+
+    def _train(self, restored: Restored | None, asked: list[int]) -> loop.Moment:
+        job = self.job
+        begin = moment = self._begin(restored)
+        saved = begin.step if restored else None
+        with Progress("training", job.total, begin.step) as bar:
+            for moment in self._moments(begin, restored.replay if restored else None):
+                if moment.metrics is not None:
+                    self._log(moment.step, moment.metrics)
+                self._mark(moment)
+                if moment.step % job.save_every == 0 and moment.step < job.total:
+                    self._collect(wait=True)
+                    self._save(moment)
+                    saved = moment.step
+                    self._evaluate(moment)
+                self._collect(wait=False)
+                bar.update(moment.step, self._note())
+                if asked:
+                    break
+        if saved != moment.step:
+            if asked:  # whoever asked may not wait for an evaluation
+                self._save(moment)
+            self._collect(wait=True)
+            self._save(moment)
+        self._collect(wait=True)
+        self.saver.wait()
+        if self.saver.failed:
+            raise InputError(
+                f"the last checkpoint of {self.folder} is not saved; make room, then "
+                f"vinerl resume {self.folder}"
+            )
+        if asked:
+            self._leave(moment, asked[0])
+        return moment
+
+    def _moments(self, begin: loop.Moment, replay: Params) -> Iterator[loop.Moment]:
+        """After every block of the offline phase and every round of the online one."""
+        job, moment = self.job, begin
+        if begin.step < job.steps:
+            for moment in self._offline(begin):
+                yield moment
+        if job.online_steps and moment.step >= job.steps:
+            print(f"online: {job.online_steps} environment steps; compiling", flush=True)
+            self.online = online.phase(job, self.subject)
+            if replay is not None:
+                self.online.restore(replay)
+            yield from self._fit(self.online, moment, job.total, job.online_every)
+
+    def _offline(self, begin: loop.Moment) -> Iterator[loop.Moment]:
+        job, block = self.job, offline.train_block(self.agent_of)
+        print(f"{job.agent}: {job.members} member(s), {job.steps} steps; compiling", flush=True)
+        length = self.manifest.get("block") or job.block
+        if not length:
+            every = self.turns.every if self.turns else 0
+            limit = loop.interval(job.steps, job.log_every, job.eval_every, job.save_every, every)
+            length = loop.choose(block, begin.stack, loop.at(self.data, begin.step), limit)
+            if limit < 10 <= job.steps:
+                print(f"steps and intervals share only {limit}: so short a block costs time")
+        self.manifest["block"] = length
+        self._save_manifest()
+        yield from self._fit(block, begin, job.steps, length)
+
+    def _fit(self, block: offline.Block, begin: loop.Moment, steps: int, length: int):
+        plan = {"steps": steps, "length": length, "log_every": self.job.log_every}
+        where = {"first": begin.step, "window": begin.window}
+        return loop.fit(self.agent_of, block, begin.stack, self.data, **plan, **where)
+
+    def _begin(self, restored: Restored | None) -> loop.Moment:
+        """From the start, or from a checkpoint: the log as it was, its evaluation run again."""
+        log = self.folder / "metrics.jsonl"
+        if restored is None:
+            if log.exists():
+                print("no checkpoint yet: from the beginning", flush=True)
+            saver.cut_back(log, 0)
+            self._forget(0)
+            first = devices.split(offline.start(self.agent_of, self.members), self.among)
+            return loop.Moment(0, first, None, [])
+        print(f"going on from step {restored.step}", flush=True)
+        saver.cut_back(log, restored.metrics_bytes)
+        self._forget(self.job.updates(restored.step))
+        self._evaluate_again(restored.step)
+        there = devices.split(restored.stack, self.among)
+        return loop.Moment(restored.step, there, None, restored.window)
+
+    def _evaluate_again(self, step: int) -> None:
+        """The last evaluation before `step`, from its saved policy, where its line is missing."""
+        due = step - step % self.job.eval_every if self.job.eval_every else 0
+        lines = Run(self.folder).metrics
+        done = any(line["step"] == due and "eval/success" in line for line in lines)
+        if self.evaluator and 0 < due < self.job.total and not done:
+            policies = runs.load(Run(self.folder), due).policies
+            self.evaluator.start(due, policies, self.job.eval_episodes)
+            self._collect(wait=False)
+
+    def _forget(self, updates: int) -> None:
+        """Marks of members that were frozen after the state we go on from."""
+        for member in self.manifest["members"]:
+            if member.get("frozen_at", 0) >= updates:
+                member.pop("frozen_at", None)
+                member["status"] = "learning"
+
+    def _leave(self, moment: loop.Moment, number: int) -> None:
+        """Asked to end, everything on disk: with the exit code that belongs to the signal."""
+        print(f"stopped at step {moment.step}; vinerl resume {self.folder} goes on", flush=True)
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + number)
+
+    def _evaluate(self, moment: loop.Moment) -> None:
+        every = self.job.eval_every
+        if self.evaluator and every and moment.step % every == 0 and moment.step < self.job.total:
+            policies = self.policies(moment.stack)
+            self.evaluator.start(moment.step, policies, self.job.eval_episodes)
+
+    def _collect(self, wait: bool) -> None:
+        """Write down an evaluation that ran beside the training, once it is done."""
+        if self.evaluator and (done := self.evaluator.collect(wait)):
+            self._log(done[0], {"eval/success": done[1]})
+
+    def _final(self, moment: loop.Moment) -> None:
+        if self.evaluator and self.job.final_episodes:
+            policies, episodes = self.policies(moment.stack), self.job.final_episodes
+            found = self.evaluator.final(moment.step, policies, episodes)
+            self._log(moment.step, {n: evaluation.successes(r) for n, r in found.items()})
+            evaluation.save(self.folder / "final.json", found, self.evaluator.facts)
+
+    def _save(self, moment: loop.Moment) -> None:
+        """The state to go on from, and the policies to act with."""
+        tree: Params = {"policy": self.policies(moment.stack)}
+        if self.normaliser:
+            tree["normaliser"] = self.normaliser._asdict()
+        replay = self.online.save() if self.online and self.online.count else None
+        self.saver.save(moment, tree, replay)
+
+    def _log(self, step: int, found: dict[str, Any]) -> None:
+        metrics.write(self.folder / "metrics.jsonl", step, found)
+        for track in self.track:
+            track(step, found)
+
+    def _mark(self, moment: loop.Moment) -> None:
+        """Say and record which members have been frozen."""
+        for i, status in enumerate(np.asarray(moment.stack.status).tolist()):
+            member = self.manifest["members"][i]
+            if status and member["status"] == "learning":
+                name, at = runs.title(member), int(moment.stack.state.step[i])
+                member |= {"status": offline.STATUS[status], "frozen_at": at}
+                print(f"member {i} ({name}) is frozen at step {at}: {member['status']}", flush=True)
+                self._save_manifest()
+        bad = [m for m in self.manifest["members"] if m["status"] != "learning"]
+        if bad and self.job.stop_on_bad:
+            self._collect(wait=True)
+            self._save(moment)
+            raise InputError(f"--stop-on-bad: {runs.title(bad[0])} is {bad[0]['status']}")
+
+    def _note(self) -> str:
+        latest = self.evaluator.latest if self.evaluator else None
+        return f"success {latest[1].mean():.2f} at {latest[0]}" if latest else ""
+
+    def _save_manifest(self) -> None:
+        disk.write_sealed(self.folder / "manifest.json", self.manifest)
+
+
+def manifest_of(job: Job, found: Material) -> dict[str, Any]:
+    """Everything that is known when a run begins."""
+    config, members = asdict(job.config), stack.members(job.config, job.seeds)
+    return {
+        "schema": runs.SCHEMA,
+        "agent": {"name": job.agent, "config": {k: jobs.freeze(v) for k, v in config.items()}},
+        "from": job.origin,
+        "task": job.task.name if job.task else None,
+        "run": {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT},
+        "members": [
+            runs.member_of(members, i) | {"status": "learning"} for i in range(job.members)
+        ],
+        "spec": runs.spec_to(spec_of(found.data, job.config)),
+        "data": facts_of(found),
+        "block": job.block,
+        "exact": provenance.exactness(),
+        **_made_with(),
+        "started": _now(),
+        "resumed": [],
+        "ended": None,
+    }
+
+
+def _made_with() -> dict[str, Any]:
+    return {
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "source_sha256": provenance.source_hash(),
+        "hardware": provenance.hardware(),
+    }
+
+
+def _again(manifest: dict[str, Any]) -> dict[str, Any]:
+    """When a run was taken up again, and what is not as it was; said, because it matters."""
+    now = _made_with()
+    changed = {name: value for name, value in now.items() if value != manifest[name]}
+    if changed:
+        print(f"not as at the beginning: {', '.join(changed)}; what follows need not be bit-exact")
+    return {"at": _now()} | changed
+
+
+def _digest(manifest: dict[str, Any]) -> str:
+    """What a checkpoint must agree in with the run it is restored into."""
+    parts = [manifest["agent"], manifest["run"]["seeds"], manifest["spec"]]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+@contextmanager
+def _signals():
+    """The first SIGTERM or Ctrl-C is noted, to be answered after the block; a second ends it."""
+    asked: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def note(number, _):
+        if asked:
+            raise SystemExit(128 + number)
+        asked.append(number)
+        print("finishing the block and saving; once more to end at once", flush=True)
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(run: Run) -> None:
+    """The end of a run in a few lines: every member, and where to look."""
+    manifest, lines = run.manifest, run.metrics
+    took = datetime.fromisoformat(manifest["ended"]) - datetime.fromisoformat(manifest["started"])
+    print(f"\ndone in {duration(took.total_seconds())}")
+    at, loud = metrics.curve(lines, "eval/success")
+    quiet = metrics.curve(lines, "eval/success_noise0")[1]
+    for i, member in enumerate(manifest["members"]):
+        parts = [f"{runs.title(member):<24}"]
+        parts += [f"success {loud[-1][i]:.2f}"] if len(loud) else []
+        parts += [f"(without noise {quiet[-1][i]:.2f})"] if len(quiet) else []
+        if member["status"] != "learning":
+            parts.append(f"frozen at step {member['frozen_at']}: {member['status']}")
+        print("  " + " ".join(parts))
+    if len(loud):
+        final = manifest["run"]["final_episodes"]
+        count = final or manifest["run"]["eval_episodes"]
+        for name, of in runs.groups(manifest["members"]).items():
+            what = f"mean success {loud[-1][of].mean():.3f} at step {at[-1]}"
+            print(" ".join(filter(None, (" ", name, what))) + f", {len(of)} x {count} episodes")
+    pictures = [str(p) for p in sorted(run.path.glob("*.png"))]
+    print("\nlook at " + "\n        ".join([*pictures, str(run.path / "manifest.json")]))
+    if manifest["task"]:
+        print(f"or run  vinerl evaluate {run.path} --video")
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
