@@ -78,6 +78,7 @@ def test_the_manifest_says_what_was_run_with_what(done):
         "stop_on_bad": False,
         "deterministic": False,
         "shard_every": 1000,
+        "pretrain": 0,
         "online_steps": 0,
         "online_every": 0,
         "utd": "1",

@@ -69,6 +69,7 @@ class Train(Generic[C]):
     eval_episodes: int = 10  # of a member, on the way
     final_episodes: int = 50  # of a member, at the end
     log_every: int | None = None  # gradient steps between lines of metrics.jsonl
+    pretrain: int = 0  # gradient steps of flow matching alone, before those
     online_steps: int = 0  # environment steps to learn from afterwards, each member its own
     utd: str = "1"  # online: gradient steps for each environment step; 4, or 1/4
     balanced: bool = False  # online: half of each batch own steps, else all rows alike

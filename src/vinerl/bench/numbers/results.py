@@ -81,6 +81,7 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
     card = data["card"]
     made = {"recipe": card["recipe"], "mujoco": card["versions"]["mujoco"]} if card else {}
     online = {n: manifest["run"][n] for n in ONLINE if manifest["run"].get("online_steps")}
+    before_and_after = {"pretrain": manifest["run"].get("pretrain", 0), "online": online}
     return {
         "task": manifest["task"],
         "data": made or {"origin": data["origin"], "sha256": data["sha256"]},
@@ -93,7 +94,7 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
             "config": {k: v for k, v in config.items() if k not in HOW},
         },
         "steps": steps,
-    } | ({"online": online} if online else {})
+    } | {name: how for name, how in before_and_after.items() if how}
 
 
 def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:

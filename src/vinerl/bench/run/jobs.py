@@ -32,6 +32,7 @@ DEFAULTS: dict[str, Any] = {
 }
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
 LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
+LEAST |= {"pretrain": 0}
 ROUND = 100  # environment steps between updates, at most
 
 
@@ -56,6 +57,7 @@ class Request:
     dir: Path | None = None
     out: Path | None = None
     log: tuple[str, ...] = ()
+    pretrain: int = 0
     online_steps: int = 0
     utd: str = "1"
     balanced: bool = False
@@ -90,6 +92,7 @@ class Job:
     out: Path  # of the run
     numbered: bool  # another number may be put behind `out` where it is taken
     log: tuple[str, ...]
+    pretrain: int  # steps of flow matching alone, before the first of `steps`
     online_steps: int  # in the environment, after `steps`
     utd: str  # updates for each of them, a fraction
     balanced: bool  # half a batch from them, half from the data
@@ -176,9 +179,9 @@ def _module(where: str) -> Any:
 KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
 KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
 KEPT += ("shard_every", "drop_bad_rows", "rescale_actions")
-KEPT += ("online_steps", "utd", "balanced", "online_every")
+KEPT += ("pretrain", "online_steps", "utd", "balanced", "online_every")
 BEFORE = {"shard_every": 1000, "drop_bad_rows": False, "rescale_actions": False}  # older manifests
-BEFORE |= {"online_steps": 0, "utd": "1", "balanced": False, "online_every": 0}
+BEFORE |= {"pretrain": 0, "online_steps": 0, "utd": "1", "balanced": False, "online_every": 0}
 
 
 def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
@@ -327,6 +330,7 @@ def resolve(request: Request) -> Job:
         out=_out(request, task),
         numbered=request.out is None,
         log=request.log,
+        pretrain=request.pretrain,
         online_steps=request.online_steps,
         utd=str(utd),
         balanced=request.balanced,

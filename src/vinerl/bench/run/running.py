@@ -25,7 +25,8 @@ from vinerl.bench.run.saver import Restored, Saver
 from vinerl.data.fold import Transitions
 from vinerl.errors import InputError
 from vinerl.owner import Owner
-from vinerl.train import devices, evaluate, loop, metrics, offline, stack
+from vinerl.rl import cloning
+from vinerl.train import devices, evaluate, loop, metrics, offline, pretrain, stack
 from vinerl.types import Params, Spec
 
 
@@ -34,6 +35,8 @@ def train(job: Job) -> Run:
     if warning := provenance.unseen_gpu():
         print(warning)
     found = data_of(job)
+    if job.pretrain and not cloning.fields(job.make(job.config, spec_of(found.data, job.config))):
+        raise InputError(f"--pretrain {job.pretrain}: {job.agent} has no velocity field to fit")
     job = jobs.claim(job)
     with Owner(job.out):
         if (job.out / "manifest.json").exists():
@@ -201,13 +204,23 @@ class _Running:
             saver.cut_back(log, 0)
             self._forget(0)
             first = devices.split(offline.start(self.agent_of, self.members), self.among)
-            return loop.Moment(0, first, None, [])
+            return loop.Moment(0, self._cloned(first), None, [])
         print(f"going on from step {restored.step}", flush=True)
         saver.cut_back(log, restored.metrics_bytes)
         self._forget(self.job.updates(restored.step))
         self._evaluate_again(restored.step)
         there = devices.split(restored.stack, self.among)
         return loop.Moment(restored.step, there, None, restored.window)
+
+    def _cloned(self, first: offline.Stack) -> offline.Stack:
+        """With velocity fields that have learned the data's actions, where that was asked for."""
+        if not self.job.pretrain:
+            return first
+        moment = pretrain.Moment(0, 0.0, first)
+        with Progress("cloning", self.job.pretrain) as bar:
+            for moment in pretrain.clone(self.agent_of, first, self.data, self.job.pretrain):
+                bar.update(moment.step, f"loss {moment.loss:.3f}")
+        return moment.stack
 
     def _evaluate_again(self, step: int) -> None:
         """The last evaluation before `step`, from its saved policy, where its line is missing."""

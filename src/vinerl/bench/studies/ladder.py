@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 import vinerl
 from vinerl import disk
@@ -23,8 +22,7 @@ from vinerl.agents import AGENTS
 from vinerl.bench.studies import bandits, lines
 from vinerl.bench.studies.bandits import BANDITS, Bandit
 from vinerl.data.fold import Transitions
-from vinerl.flow.path import matching_error
-from vinerl.train import offline, stack
+from vinerl.train import offline, pretrain, stack
 from vinerl.types import Spec
 
 REACHED = 0.85  # of the optimum: more than any policy can have that sits on the second-best mode
@@ -193,25 +191,9 @@ def cloner(
 
     def one(run, data):
         agent = agent_of(run.member)
-        actor, _ = agent.networks["actor"]
-        adam = optax.adam(agent.config.lr)
-
-        def error(params, key):
-            key_batch, key_match = jax.random.split(key)
-            batch = offline.draw(agent, data, key_batch)
-            velocity = actor.at(params, batch.obs)
-            return matching_error(velocity, batch.action, key_match).mean()
-
-        def step(carry, key):
-            params, state = carry
-            updates, state = adam.update(jax.grad(error)(params, key), state)
-            return (optax.apply_updates(params, updates), state), None
-
-        params = run.state.params["actor"]
         keys = jax.random.split(stack.keys(run.member).diagnose, updates)
-        (params, _), _ = jax.lax.scan(step, (params, adam.init(params)), keys)
-        state = run.state._replace(params=run.state.params | {"actor": params})
-        return run._replace(state=state)
+        now, _ = pretrain.learn(agent, data, pretrain.begin(agent, run.state), keys)
+        return run._replace(state=pretrain.end(agent, run.state, now))
 
     return jax.jit(jax.vmap(one, in_axes=(0, None)))
 
