@@ -273,3 +273,25 @@ def test_an_agent_that_is_none_is_refused(tmp_path, name, match):
     (tmp_path / "my_agent.py").write_text(MINE)
     with pytest.raises(InputError, match=match):
         resolve(name)
+
+
+@pytest.mark.parametrize(
+    ("eval_every", "log_every", "save_every"),
+    [
+        (500, None, 500),
+        (10_000, None, 10_000),
+        (20_000, None, 10_000),
+        (30_000, None, 6000),
+        (50_000, None, 10_000),
+        (50_000, 20_000, 10_000),
+        (50_000, 25_000, 25_000),
+    ],
+)
+def test_a_checkpoint_is_never_far_behind(eval_every, log_every, save_every):
+    """It divides the evaluations' interval, and shares no less with the log's than they did."""
+    job = jobs.resolve(jobs.Request(steps=100_000, eval_every=eval_every, log_every=log_every))
+    assert job.save_every == save_every
+    assert job.eval_every % job.save_every == 0
+    assert loop.interval(job.eval_every, job.log_every, job.save_every) == loop.interval(
+        job.eval_every, job.log_every
+    )

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vinerl
-from vinerl.bench.run import jobs, material, provenance, runs
+from vinerl.bench.run import jobs, material, provenance, running, runs
 from vinerl.bench.run.policy import Policy
 from vinerl.bench.run.runs import Run
 from vinerl.cli import main
@@ -414,3 +414,30 @@ def test_another_simulator_than_the_datas_is_said(found, capsys):
 def test_the_same_simulator_is_not_worth_a_word(found, capsys):
     card = {"origin": "regenerated", "versions": {"mujoco": provenance.versions()["mujoco"]}}
     assert len(found(capsys, "ours", card=card)[2]) == 1
+
+
+def test_a_run_goes_on_from_between_its_evaluations(tmp_path, monkeypatch):
+    """Saved every 2 steps and lost after 7 of 8, it goes on from 6 and ends the same."""
+    monkeypatch.setattr(jobs, "SAVE", 2)
+    np.savez(tmp_path / "mine.npz", **episodes())
+    often = ["--steps", "8", "--eval-every", "4", "--log-every", "1", "--block", "1"]
+    data = ["--data", str(tmp_path / "mine.npz")]
+    main(["train", *data, *TINY, *often, "--out", str(tmp_path / "whole")])
+
+    class Lost(Exception):
+        pass
+
+    def lose(self, moment):
+        if moment.step == 7:
+            self.saver.wait()
+            raise Lost
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running._Running, "_mark", lose)
+        with pytest.raises(Lost):
+            main(["train", *data, *TINY, *often, "--out", str(tmp_path / "lost")])
+    there = lambda kind: sorted(int(p.stem[-9:]) for p in tmp_path.glob(f"lost/*/{kind}-*.json"))
+    assert (there("state"), there("policy")) == ([4, 6], [4, 6])
+    main(["resume", str(tmp_path / "lost")])
+    whole, lost = ((tmp_path / name / "metrics.jsonl").read_text() for name in ("whole", "lost"))
+    assert whole == lost

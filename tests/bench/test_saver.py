@@ -45,6 +45,14 @@ def test_the_newest_state_comes_back_with_its_window_to_the_last_bit(folder):
         np.testing.assert_array_equal(found.window[0][name], values)
 
 
+def test_policies_of_evaluations_stay_and_those_in_between_go_with_their_state(folder):
+    save(folder, 10, 20, 30, 40, 50, every=20)
+    there = lambda kind: sorted(int(p.stem[-9:]) for p in folder.rglob(f"{kind}-*.json"))
+    assert there("state") == [40, 50]
+    assert there("policy") == [20, 40, 50]
+    assert len(list(folder.rglob("policy-*.safetensors"))) == 3
+
+
 def test_a_checkpoint_of_another_job_is_passed_over_and_named(folder, capsys):
     save(folder, 10, job="a")
     assert restore(folder, job="b") is None

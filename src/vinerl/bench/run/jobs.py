@@ -33,6 +33,7 @@ DEFAULTS: dict[str, Any] = {
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
 LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
 LEAST |= {"pretrain": 0}
+SAVE = 10_000  # steps between checkpoints, at most, where evaluations are further apart
 ROUND = 100  # environment steps between updates, at most
 
 
@@ -298,7 +299,7 @@ def resolve(request: Request) -> Job:
         eval_every = min(eval_every, steps)
     every = eval_every or max(1, steps // 10)
     log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
-    save_every = eval_every or log_every * max(1, every // log_every)
+    save_every = _save_every(eval_every, log_every) or log_every * max(1, every // log_every)
     limit = loop.interval(steps, log_every, eval_every, save_every)
     utd = _online(request)
     if request.block and limit % request.block:
@@ -344,6 +345,13 @@ def resolve(request: Request) -> Job:
         episodes=options["episodes"],
         origin=origin,
     )
+
+
+def _save_every(eval_every: int, log_every: int) -> int:
+    """At every evaluation and, where these are far apart, between them."""
+    part = loop.interval(eval_every, log_every)
+    often = [n for n in range(part, SAVE + 1, part) if eval_every % n == 0]
+    return eval_every if eval_every <= SAVE else often[-1] if often else part
 
 
 def _online(request: Request) -> Fraction:

@@ -104,7 +104,7 @@ class _Running:
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self._save_manifest()
-        self.saver = Saver(self.folder, job=_digest(manifest))
+        self.saver = Saver(self.folder, job.eval_every or 1, job=_digest(manifest))
         self.evaluator = self.online = None
 
     def run(self, restored: Restored | None) -> Run:
@@ -139,7 +139,7 @@ class _Running:
                     self._log(moment.step, moment.metrics)
                 self._mark(moment)
                 if moment.step % job.save_every == 0 and moment.step < job.total:
-                    self._collect(wait=True)
+                    self._collect(wait=moment.step % (job.eval_every or 1) == 0)
                     self._save(moment)
                     saved = moment.step
                     self._evaluate(moment)

@@ -18,7 +18,7 @@ from vinerl.train.loop import Moment
 from vinerl.train.offline import Stack
 from vinerl.types import Metrics, Params
 
-KEEP = 2  # states; policies are all kept
+KEEP = 2  # states, and their policies
 
 copy = jax.jit(lambda tree: jax.tree.map(jnp.copy, tree))  # the next block takes the original
 
@@ -34,10 +34,13 @@ class Restored(NamedTuple):
 
 
 class Saver:
-    """Writes in a thread; one checkpoint at a time, the training never waits for the disk."""
+    """Writes in a thread; one checkpoint at a time, the training never waits for the disk.
 
-    def __init__(self, folder: Path, **facts: Any):
-        self.folder, self.facts = folder, facts
+    every  of steps that are a multiple of it the policies are kept for good
+    """
+
+    def __init__(self, folder: Path, every: int = 1, **facts: Any):
+        self.folder, self.every, self.facts = folder, every, facts
         self.thread = ThreadPoolExecutor(1)
         self.pending: Future | None = None
         self.failed: OSError | None = None  # why the last one is not on disk
@@ -91,7 +94,9 @@ class Saver:
         later = [card for card in states(self.folder) if card.stem > newest]  # were no good
         earlier = [card for card in states(self.folder) if card.stem <= newest]
         for old in later + earlier[:-KEEP]:
-            for file in (old, old.with_stem(old.stem.replace("state", "replay"))):
+            passing = int(old.stem.split("-")[1]) % self.every
+            for kind in ("state", "replay", *(["policy"] if passing else [])):
+                file = old.with_stem(old.stem.replace("state", kind))
                 file.with_suffix(".safetensors").unlink(missing_ok=True)
                 file.unlink(missing_ok=True)
 
