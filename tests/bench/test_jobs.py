@@ -295,3 +295,13 @@ def test_a_checkpoint_is_never_far_behind(eval_every, log_every, save_every):
     assert loop.interval(job.eval_every, job.log_every, job.save_every) == loop.interval(
         job.eval_every, job.log_every
     )
+
+
+def test_a_run_of_an_earlier_version_has_the_defaults_of_what_came_later():
+    config = {name: jobs.freeze(value) for name, value in vars(AGENTS["vine"][0]).items()}
+    config |= {"alpha": [1.0, 2.0], "max_grad_norm": "inf"}
+    older = {name: value for name, value in config.items() if name != "stop_at"}
+    found, _ = jobs.config_of({"agent": {"name": "vine", "config": older}})
+    assert (found.alpha, found.stop_at, found.max_grad_norm) == ((1.0, 2.0), None, float("inf"))
+    with pytest.raises(InputError, match="vine no longer has betas, with which this run began"):
+        jobs.config_of({"agent": {"name": "vine", "config": config | {"betas": 1}}})

@@ -94,6 +94,23 @@ def test_an_online_phase_is_part_of_the_recipe(run, tmp_path):
     assert online.recipe["online"] == kept
 
 
+def test_a_field_that_came_later_parts_no_seeds(run, tmp_path):
+    """A run from before `stop_at` there was, and one after, which has its default."""
+    folder, before = tmp_path / "results", tmp_path / "before"
+    config = {k: v for k, v in run.manifest["agent"]["config"].items() if k != "stop_at"}
+    member = [m | {"seed": m["seed"] + 4} for m in run.manifest["members"]]
+    older = changed(run, before, agent__config=config, members=member)
+    for each in (run, older):
+        results.publish(each, folder)
+    assert len(list((folder / "seeds").glob("*/*"))) == 2
+    (cell,) = results.cells(results.read(folder))
+    assert sorted(seed.seed for seed in cell.seeds) == list(range(8))
+
+    results.publish(changed(run, tmp_path / "same", agent__config=config), folder)
+    with pytest.raises(InputError, match="are the same seed of the same recipe"):
+        results.read(folder)
+
+
 def test_values_of_a_stack_are_cells_of_their_own(run, tmp_path):
     members = [{"seed": s, "alpha": a, "status": "learning"} for a in (3.0, 10.0) for s in (0, 1)]
     stacked = changed(run, tmp_path / "two", members=members, agent__config__alpha=[3.0, 10.0])

@@ -17,7 +17,8 @@ class AgentConfig:
     """Hyperparameters every algorithm has.
 
     A `float` field can be stacked: it may reach an agent as a traced value, so it is computed
-    with and never branched on. Every other field is static.
+    with and never branched on. Every other field is static. Runs and results outlive a version:
+    the default of a new field is what was done before there was one.
     """
 
     lr: float = 3e-4  # Adam's step size

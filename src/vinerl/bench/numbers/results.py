@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from vinerl import disk
+from vinerl.agents import AGENTS
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.run import jobs, runs
 from vinerl.bench.run.runs import Run
@@ -169,14 +170,24 @@ def read(folder: Path) -> list[Seed]:
         facts = disk.read_sealed(path, SCHEMA)
         recipe, seed = facts.pop("recipe"), facts.pop("seed")
         ogbench.check_task(recipe["task"])
-        if (twin := found.get((digest(recipe), seed))) is not None:
+        whole = completed(recipe)
+        if (twin := found.get((digest(whole), seed))) is not None:
             raise InputError(f"{path} and {twin} are the same seed of the same recipe; remove one")
         expected = folder / "seeds" / where(recipe) / f"seed-{seed}.json"
         if path != expected:
             raise InputError(f"{path}: by its recipe and seed it belongs at {expected}")
-        found[digest(recipe), seed] = path
-        seeds.append(Seed(path, recipe, seed, facts))
+        found[digest(whole), seed] = path
+        seeds.append(Seed(path, whole, seed, facts))
     return seeds
+
+
+def completed(recipe: dict[str, Any]) -> dict[str, Any]:
+    """With fields that the agent has got since, at their defaults: what was done before."""
+    name, config = recipe["agent"]["name"], recipe["agent"]["config"]
+    if name not in AGENTS:
+        return recipe
+    usual = {k: jobs.freeze(v) for k, v in vars(AGENTS[name][0]).items() if k not in HOW}
+    return recipe | {"agent": {"name": name, "config": usual | config}}
 
 
 def cells(seeds: Iterable[Seed]) -> list[Cell]:

@@ -186,15 +186,13 @@ BEFORE |= {"pretrain": 0, "online_steps": 0, "utd": "1", "balanced": False, "onl
 
 
 def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
-    """The agent of a run that has begun."""
+    """The agent of a run that has begun. A field it knew nothing of has its default."""
     default, make = agent(manifest["agent"]["name"])
     saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
-    known = {f.name for f in fields(default)}
-    if differing := sorted(set(saved) ^ known):
-        raise InputError(
-            f"{manifest['agent']['name']} has changed since this run began: {', '.join(differing)}"
-        )
-    return type(default)(**saved), make
+    if gone := sorted(set(saved) - {f.name for f in fields(default)}):
+        name = manifest["agent"]["name"]
+        raise InputError(f"{name} no longer has {', '.join(gone)}, with which this run began")
+    return replace(default, **saved), make
 
 
 def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
