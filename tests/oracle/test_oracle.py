@@ -164,6 +164,16 @@ CASES = {
     "cgql-l": ("cgql-l", {"guidance": 0.1, "inv_temp": 6.0, "noisy_weight": 0.3}),
 }
 SLOW = {"vine estimates", "vine flow", "vine euler teacher", "rebrac min", "ifql min", "bam min"}
+SLOW |= {
+    "vine euler estimates",
+    "vine euler flow",
+    "qam-fql",
+    "qam-edit",
+    "qsm",
+    "cgql-m",
+    "cgql-l",
+}
+SLOW |= {"dsrl", "fedit", "bam"}
 
 
 def marked(case: str, *values):
