@@ -14,8 +14,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def call(*command, cwd, **variables):
-    """Its output; a command that fails shows it."""
+    """Its output; a command that fails shows it. It may draw, as a newcomer's may."""
     env = os.environ | {"HOME": str(cwd), "JAX_PLATFORMS": "cpu"} | variables
+    env.pop("MUJOCO_GL", None)
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
