@@ -41,8 +41,8 @@ print(json.dumps({
 
 
 def test_devices_get_equal_shares_and_do_not_talk():
-    tests = str(Path(__file__).parents[1])
-    env = os.environ | {"PYTHONPATH": tests, "JAX_PLATFORMS": "cpu"}
+    paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH")]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "JAX_PLATFORMS": "cpu"}
     env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
     words = [sys.executable, "-c", PROGRAM]
     done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
