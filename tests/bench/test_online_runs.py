@@ -2,7 +2,6 @@
 
 import signal
 import time
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from vinerl.bench.run import jobs, material, tasks
 from vinerl.bench.run import online as phase
 from vinerl.bench.run.runs import Run
 from vinerl.bench.run.saver import Saver, restore
-from vinerl.collect import make, recipes
 from vinerl.errors import InputError
 from vinerl.train import metrics
 from vinerl.train.loop import Moment
@@ -158,15 +156,6 @@ def test_a_picture_shows_where_the_online_phase_begins(tmp_path, monkeypatch):
     assert plots.online([manifest, offline, manifest]) == [20]
     assert [20, 20] in [list(x) for x in lines[0]]
     assert [20, 20] not in [list(x) for x in lines[1]]
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Three short episodes of the default task."""
-    folder = tmp_path_factory.mktemp("data")
-    recipe = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=3, rows=101)
-    make.make(recipe, folder, processes=2)
-    return folder
 
 
 def online_lines(folder):

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,6 @@ import safetensors.numpy
 
 from vinerl import disk
 from vinerl.bench.run.runs import Run
-from vinerl.collect import make, recipes
 from vinerl.train import metrics
 
 pytestmark = pytest.mark.slow
@@ -37,15 +35,6 @@ sync = os.fsync
 disk.os.fsync = lambda number: (time.sleep(0.3), sync(number))
 cli.main()
 """
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    """Three short episodes of the default task."""
-    folder = tmp_path_factory.mktemp("data")
-    recipe = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=3, rows=101)
-    make.make(recipe, folder, processes=2)
-    return folder
 
 
 @pytest.fixture(scope="module")

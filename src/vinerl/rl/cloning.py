@@ -1,6 +1,7 @@
 """Flow matching of whatever velocity fields an agent has."""
 
 import jax
+import jax.numpy as jnp
 
 from vinerl.nets.actors import VelocityField
 from vinerl.rl.learner import Agent
@@ -21,4 +22,4 @@ def cloning_loss(agent: Agent, params: Params, batch: Batch, key: Key) -> Array:
     each = jax.random.split(key, len(params)) if len(params) > 1 else [key]
     velocity = lambda role: agent.networks[role][0].at(params[role], batch.obs)
     losses = [matching_loss(velocity(role), batch, k) for role, k in zip(params, each, strict=True)]
-    return sum(losses, start=jax.numpy.zeros(()))
+    return sum(losses, start=jnp.zeros(()))

@@ -204,12 +204,20 @@ RECORD = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # in
 
 
 def _save(figure, path: Path, origin: Stamp) -> Path:
-    width, height = figure.get_size_inches()
-    lines = [part for line in origin.foot for part in textwrap.wrap(line, int(20 * width))]
-    foot = (0.12 * len(lines) + 0.06) / height
-    figure.get_layout_engine().set(rect=(0, foot, 1, 1 - foot))
-    figure.text(0.012, 0.05 / height, "\n".join(lines), color="#8c8c8c", fontsize=6, va="bottom")
     key = RECORD.get(path.suffix)
-    figure.savefig(path, metadata={key: origin.record} if key else None)
+    return save(figure, path, origin.foot, metadata={key: origin.record} if key else None)
+
+
+def save(figure, path: Path, foot: Sequence[str] = (), head: str = "", **how) -> Path:
+    """With what it shows at its head, and what it was made from at its foot."""
+    width, height = figure.get_size_inches()
+    words = textwrap.wrap(head, int(13 * width))
+    lines = [part for line in foot for part in textwrap.wrap(line, int(20 * width))]
+    above = (0.17 * len(words) + 0.05) / height if words else 0
+    below = (0.12 * len(lines) + 0.06) / height
+    figure.get_layout_engine().set(rect=(0, below, 1, 1 - above - below))
+    figure.text(0.012, 1 - 0.05 / height, "\n".join(words), va="top")
+    figure.text(0.012, 0.05 / height, "\n".join(lines), color="#8c8c8c", fontsize=6, va="bottom")
+    figure.savefig(path, **how)
     plt.close(figure)
     return path

@@ -113,8 +113,7 @@ def _cell(mean: float, low: float, high: float) -> str:
 
 
 def draw(found: Sequence[Panel], path: Path) -> Path:
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt
-    from vinerl.bench.studies import picture
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
 
     names = list(dict.fromkeys(row.name for panel in found for row in panel.rows))
     across = min(3, len(found))
@@ -140,4 +139,4 @@ def draw(found: Sequence[Panel], path: Path) -> Path:
             "Published cells, mean and 95% bootstrap interval over seeds, on our data; in grey "
             "QAM's released curves on the official data (12 seeds)"
         )
-        return picture.save(figure, path, words)
+        return save(figure, path, head=words, dpi=120)

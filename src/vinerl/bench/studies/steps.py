@@ -167,8 +167,7 @@ def _cell(success: np.ndarray) -> str:
 
 def draw(found: Lines, drawn: Lines, foot: Sequence[str], path: Path) -> Path:
     """Success and distance by k; beside them the first seed's paths of every run."""
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt
-    from vinerl.bench.studies import picture
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
 
     names = list(dict.fromkeys(line["run"] for line in drawn))
     with plt.rc_context(STYLE):
@@ -189,7 +188,7 @@ def draw(found: Lines, drawn: Lines, foot: Sequence[str], path: Path) -> Path:
         grid[0, 1].set_title("distance of $a_k$ from $a_K$, first state", loc="left")
         grid[0, 1].set(xlabel="k", ylim=(0, None))
         words = "Stopping the sampler early: mean and 95% bootstrap interval over seeds"
-        return picture.save(figure, path, words, foot)
+        return save(figure, path, foot, words, dpi=120)
 
 
 def _paths(axes, path: np.ndarray) -> None:

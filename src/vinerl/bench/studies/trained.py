@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from vinerl.bench.plans.entries import ended
 from vinerl.bench.run import jobs, running
 from vinerl.bench.run.jobs import Request
 from vinerl.bench.run.runs import Run
@@ -13,7 +14,7 @@ MINUTES = 5  # that the default job takes on two cores
 
 
 def cost(given: Sequence[Path], at: Path = RUNS) -> str:
-    missing = [] if given else [s for s in SAMPLERS if not _ended(at / s)]
+    missing = [] if given else [s for s in SAMPLERS if not ended(at / s)]
     if not missing:
         return "no training"
     minutes = MINUTES * len(missing)
@@ -26,13 +27,9 @@ def chosen(given: Sequence[Path], folder: Path | None, at: Path = RUNS) -> list[
 
 
 def _default(sampler: str, path: Path, folder: Path | None) -> Run:
-    if _ended(path):
+    if ended(path):
         return Run(path)
     if (path / "manifest.json").exists():
         return running.resume(path)
     request = Request(fields={"sampler": sampler}, dir=folder, out=path)
     return running.train(jobs.resolve(request))
-
-
-def _ended(path: Path) -> bool:
-    return (path / "manifest.json").exists() and bool(Run(path).manifest["ended"])

@@ -6,8 +6,8 @@ variance.md      what was measured, in words and numbers
 variance.png     both along the training, and the gradient at each step of the sampler
 
 The gradient is that of the agent's own loss, taken many times on one batch with other noises. A
-run keeps the policies of every save but the critic of its end alone, so all of its policies meet
-that critic.
+run keeps the policies of its evaluations but the critic of its end alone, so all of its policies
+meet that critic.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -161,8 +161,7 @@ def markdown(found: Lines) -> str:
 
 
 def draw(found: Lines, chosen: Sequence[Run], path: Path) -> Path:
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt
-    from vinerl.bench.studies import picture
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
 
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(1, 4, figsize=(13, 3.1), **GRID)
@@ -190,4 +189,4 @@ def draw(found: Lines, chosen: Sequence[Run], path: Path) -> Path:
             f"{DRAWS} gradients on one batch with other noises, at every saved policy with the "
             "critic of the end; wide band of the spread: 10% to 90% of the states"
         )
-        return picture.save(figure, path, words, footnotes(chosen))
+        return save(figure, path, footnotes(chosen), words, dpi=120)
