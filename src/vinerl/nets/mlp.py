@@ -12,6 +12,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
+from vinerl.kernels import norm
 from vinerl.types import Array, Params
 
 Dense = partial(nn.Dense, kernel_init=nn.initializers.xavier_uniform())
@@ -42,11 +43,39 @@ class Hidden(nn.Module):
     @nn.compact
     def __call__(self, *inputs: Array) -> Array:
         x = jnp.concatenate(inputs, axis=-1)
-        for width in self.widths:
+        for i, width in enumerate(self.widths):
             entering = jnp.promote_types(x.dtype, self.dtype)
+            if self.layer_norm and norm.fits(width, x, self.dtype, self.activation):
+                product, bias = Product(width, entering, name=f"Dense_{i}")(x)
+                x = norm.gelu_norm(product, bias, *Affine(width, name=f"LayerNorm_{i}")())
+                continue
             x = self.activation(Dense(width, dtype=entering)(x).astype(self.dtype))
             x = nn.LayerNorm(dtype=self.dtype)(x) if self.layer_norm else x
         return x
+
+
+class Product(nn.Module):
+    """A Dense that leaves adding its bias to others."""
+
+    width: int
+    dtype: Dtype
+
+    @nn.compact
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        kernel = self.param("kernel", nn.initializers.xavier_uniform(), (x.shape[-1], self.width))
+        bias = self.param("bias", nn.initializers.zeros, (self.width,))
+        return x.astype(self.dtype) @ kernel.astype(self.dtype), bias
+
+
+class Affine(nn.Module):
+    """The parameters of a LayerNorm."""
+
+    width: int
+
+    @nn.compact
+    def __call__(self) -> tuple[Array, Array]:
+        scale = self.param("scale", nn.initializers.ones, (self.width,))
+        return scale, self.param("bias", nn.initializers.zeros, (self.width,))
 
 
 class MLP(nn.Module):

@@ -1,6 +1,7 @@
 """What an algorithm is, and the one gradient step they all share."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from vinerl import kernels
 from vinerl.types import Array, Batch, Key, Metrics, Obs, Params, Spec
 
 
@@ -39,11 +41,13 @@ class AgentConfig:
     rho: float = 0.5  # how pessimistic the target is, where it is "std"
     target_every: int = 1  # gradient steps between target updates
     max_grad_norm: float = float("inf")  # over all networks together
-    precision: Literal["float32", "bfloat16"] = "float32"  # of hidden layers; weights are float32
+    # Weights are float32. A GPU multiplies float32 as TF32, unless it is asked for in full.
+    precision: Literal["float32", "bfloat16", "full-float32"] = "float32"  # of hidden layers
+    fused: bool | None = None  # learn with kernels of our own, in bfloat16; None: on a GPU
 
     @property
     def dtype(self) -> Any:
-        return jnp.dtype(self.precision)
+        return jnp.dtype(self.precision.removeprefix("full-"))
 
     @property
     def act_steps(self) -> int:
@@ -106,9 +110,17 @@ def init(agent: Agent, key: Key) -> State:
     return State(params, targets, optimizer(agent.config).init(params), jnp.zeros((), jnp.int32))
 
 
+def gradient(agent: Agent, state: State, batch: Batch, key: Key) -> tuple[Params, Metrics]:
+    """Of the loss, by role. Products of the backward pass are as precise as the forward ones."""
+    full = agent.config.precision == "full-float32"
+    exactly = jax.default_matmul_precision("float32") if full else nullcontext()
+    with exactly, kernels.chosen(agent.config.fused):
+        return jax.grad(agent.loss, has_aux=True)(state.params, state, batch, key)
+
+
 def update(agent: Agent, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:
     cfg = agent.config
-    grads, metrics = jax.grad(agent.loss, has_aux=True)(state.params, state, batch, key)
+    grads, metrics = gradient(agent, state, batch, key)
     updates, opt_state = optimizer(cfg).update(grads, state.optimizer, state.params)
     lr = learning_rate(cfg, state.step)
     params = jax.tree.map(lambda p, u: p - lr * u, state.params, updates)

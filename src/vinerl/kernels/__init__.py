@@ -1,0 +1,23 @@
+"""GPU kernels for what XLA does in many: each equals its plain form up to bfloat16 rounding."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import jax
+
+_fused = ContextVar("fused", default=False)
+
+
+@contextmanager
+def chosen(fused: bool | None) -> Iterator[None]:
+    """While tracing: whether networks may use the kernels. None: on a GPU."""
+    token = _fused.set(jax.default_backend() == "gpu" if fused is None else fused)
+    try:
+        yield
+    finally:
+        _fused.reset(token)
+
+
+def fused() -> bool:
+    return _fused.get()

@@ -1,0 +1,52 @@
+"""The fused layer against Flax on the same numbers, in float32."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import pytest
+
+from vinerl import kernels
+from vinerl.kernels.norm import gelu_norm
+from vinerl.nets.mlp import Hidden
+
+MEMBERS, BATCH, WIDTH = 2, 32, 16
+
+
+def normal(i, *shape):
+    return jax.random.normal(jax.random.key(i), (MEMBERS, *shape))
+
+
+def plain(u, bias, scale, offset):
+    norm = nn.LayerNorm(dtype=jnp.float32)
+    return norm.apply({"params": {"scale": scale, "bias": offset}}, nn.gelu(u + bias))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_values_and_gradients_are_those_of_flax(dtype):
+    u, g = normal(0, BATCH, WIDTH), normal(1, BATCH, WIDTH)
+    rest = normal(2, WIDTH), 1 + 0.3 * normal(3, WIDTH), normal(4, WIDTH)
+
+    def pulled(function, u, *rest):
+        y, pull = jax.vjp(jax.vmap(function), u, *rest)
+        return y.astype(jnp.float32), *pull(g.astype(y.dtype))
+
+    exact = pulled(plain, u.astype(dtype).astype(jnp.float32), *rest)
+    for x, right in zip(
+        jax.jit(lambda *a: pulled(gelu_norm, *a))(u.astype(dtype), *rest), exact, strict=True
+    ):
+        assert x.shape == right.shape
+        assert jnp.linalg.norm(x - right) < 0.006 * jnp.linalg.norm(right)
+
+
+def test_a_layer_has_the_same_parameters_with_and_without_the_kernel():
+    x = normal(5, BATCH, 5)[0]
+    layers = Hidden((WIDTH, WIDTH), layer_norm=True, dtype=jnp.bfloat16)
+    params = layers.init(jax.random.key(0), x)
+    with kernels.chosen(True):
+        assert "pallas_call" in str(jax.make_jaxpr(layers.apply)(params, x))
+        assert jax.tree.all(
+            jax.tree.map(jnp.array_equal, params, layers.init(jax.random.key(0), x))
+        )
+        fused = layers.apply(params, x)
+    y = layers.apply(params, x)
+    assert jnp.abs(fused.astype(jnp.float32) - y.astype(jnp.float32)).max() < 0.05
