@@ -1,4 +1,6 @@
-"""The fused layer against Flax on the same numbers, in float32."""
+"""The fused layer against Flax on the same numbers, in float32; and when it is used."""
+
+from dataclasses import replace
 
 import flax.linen as nn
 import jax
@@ -6,8 +8,11 @@ import jax.numpy as jnp
 import pytest
 
 from vinerl import kernels
+from vinerl.agents import AGENTS
 from vinerl.kernels.norm import gelu_norm
 from vinerl.nets.mlp import Hidden
+from vinerl.rl import learner
+from vinerl.types import Batch, Spec
 
 MEMBERS, BATCH, WIDTH = 2, 32, 16
 
@@ -49,4 +54,26 @@ def test_a_layer_has_the_same_parameters_with_and_without_the_kernel():
         )
         fused = layers.apply(params, x)
     y = layers.apply(params, x)
-    assert jnp.abs(fused.astype(jnp.float32) - y.astype(jnp.float32)).max() < 0.05
+    assert jnp.abs(jnp.subtract(*(jnp.asarray(x, jnp.float32) for x in (fused, y)))).max() < 0.05
+
+
+@pytest.mark.parametrize(
+    ("fused", "precision", "used"),
+    [
+        (True, "bfloat16", True),
+        (False, "bfloat16", False),
+        (None, "bfloat16", False),  # here is no GPU
+        (True, "float32", False),
+    ],
+)
+def test_an_update_uses_the_kernel_in_bfloat16_when_asked_to_or_on_a_gpu(fused, precision, used):
+    config, make = AGENTS["fql"]
+    sizes = {"actor_hidden": (16,), "critic_hidden": (16,), "flow_steps": 2}
+    config = replace(config, fused=fused, precision=precision, **sizes)
+    agent = make(config, Spec(jax.ShapeDtypeStruct((5,), jnp.float32), 2))
+    rows = lambda *shape: jnp.zeros((32, *shape))
+    batch = Batch(rows(5), rows(2), rows(), rows(), rows(5), rows())
+    state = jax.eval_shape(lambda key: learner.init(agent, key), jax.random.key(0))
+    gradient = lambda state, key: learner.gradient(agent, state, batch, key)
+    traced = str(jax.make_jaxpr(gradient)(state, jax.random.key(0)))
+    assert ("pallas_call" in traced) is used

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from vinerl.flow.path import endpoint, interpolate
-from vinerl.kernels import chain
 from vinerl.types import Array, Key, Params, Scalar, Velocity
 
 Step = Callable[[Velocity, Array, Array, Array, Array], Array]
@@ -45,19 +44,6 @@ def diffusion_of(t: Array, dt: Array) -> Array:
     return jnp.sqrt(2 * (1 - t + dt) / (t + dt))
 
 
-# The coefficients p, q, m, r, s of chain.Rule at (t, dt).
-RULES: dict[Step, Callable[[Array, Array], tuple[Scalar, ...]]] = {
-    euler_step: lambda t, dt: (1.0, 0.0, 1.0, dt, 0.0),
-    vine_step: lambda t, dt: (t, 1 - t, 1.0, 1 - t, 0.0),
-    sde_step: lambda t, dt: (1.0, 0.0, t / (t + dt), 2 * dt, jnp.sqrt(dt) * diffusion_of(t, dt)),
-}
-
-
-def rule_of(step: Step, times: Array) -> chain.Rule:
-    t, dt = times[:-1], jnp.diff(times)
-    return chain.Rule(t, *(jnp.broadcast_to(c, t.shape) for c in RULES[step](t, dt)))
-
-
 STEPS: dict[str, Step] = {"euler": euler_step, "vine": vine_step}
 
 
@@ -80,8 +66,6 @@ def trace(
     Differentiable in the field through all steps; `remat` recomputes them instead of storing them,
     `unroll` compiles them one after another instead of as a loop.
     """
-    if step in RULES and chain.fits(velocity, noises):
-        return chain.trace(velocity.layers, rule_of(step, times), noises)
 
     def body(x, inputs):
         x = step(velocity, inputs[0], x, *inputs[1:])

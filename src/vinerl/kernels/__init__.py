@@ -1,4 +1,4 @@
-"""GPU kernels for what XLA does in many: each equals its plain form up to bfloat16 rounding."""
+"""GPU kernels of our own; each equals its plain form up to bfloat16 rounding."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
