@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import safetensors.numpy
-from throughput import random_data
+from material import random_data
 
 from vinerl.agents import AGENTS
 from vinerl.bench.run import jobs, provenance, tasks, tuned

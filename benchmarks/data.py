@@ -1,43 +1,42 @@
 """Rows that one core makes in a second, beside the bare simulator under the same controls.
 
-python benchmarks/collect.py
-python benchmarks/collect.py --names antmaze-large-navigate-v0,scene-play-v0 --rows 301
+python -m benchmarks data
+python -m benchmarks data --names antmaze-large-navigate-v0,scene-play-v0 --rows 301
 
 A small dataset is made, for its bytes and its controls; then making it again and replaying it take
 turns in this one process. Mazes are replayed by mujoco.rollout, an arm by its plain environment,
-which is spared the oracle. One JSON line a name. `apart` is how far a replay is from the record,
-in the median: it tells that the motion was the same.
+which is spared the oracle. `made` and `bare` are rows a second. `apart` is how far a replay is from
+the record, in the median: it tells that the motion was the same.
 """
 
 import argparse
-import json
-import os
 import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
-
-os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # as in a worker
 
 import mujoco
 import numpy as np
 from mujoco import rollout
 
+from benchmarks import lines
 from vinerl import disk
-from vinerl.bench.run import provenance
 from vinerl.collect import controllers, make, recipes
 from vinerl.collect.recipes import Recipe
 from vinerl.collect.worker import maker
 from vinerl.data import files
 from vinerl.envs import ogbench
+from vinerl.errors import InputError
 
 TURNS = 7
 SPAN = 50  # rows of a walk that are replayed from one recorded state
 NAMES = [f"{robot}-{s}-navigate-v0" for robot, sizes in recipes.NAVIGATE.items() for s in sizes]
 NAMES += ["antmaze-large-stitch-v0", "antmaze-large-explore-v0"]
 NAMES += [f"{name}-play-v0" for name in ("cube-double", "cube-triple", "scene", "puzzle-3x3")]
+COLUMNS = ("case", "made", "bare", "ratio", "bytes_a_row", "apart")
 
 Columns = dict[str, np.ndarray]  # [episodes, rows, ...]
 
@@ -86,7 +85,12 @@ def replay_play(recipe: Recipe, columns: Columns) -> Replay:
     return Replay(run, actions[..., 0].size, recorded.reshape(-1, recorded.shape[2]))
 
 
-def measure(recipe: Recipe, controller: Path | None) -> dict[str, Any]:
+def measure(recipe: Recipe) -> lines.Row:
+    controller = controllers.shipped(recipe.robot) if recipe.robot else None
+    if recipe.robot and not controller:
+        raise InputError(f"no controller for the {recipe.robot} comes with this version")
+    if controller:
+        recipe = replace(recipe, controller=disk.sha256(controller))
     with tempfile.TemporaryDirectory() as folder:
         path = make.make(recipe, Path(folder), processes=1, controller=controller)
         arrays, size = files.read(path), path.stat().st_size
@@ -97,12 +101,11 @@ def measure(recipe: Recipe, controller: Path | None) -> dict[str, Any]:
     episodes(numbers[:1])
     apart = np.median(np.abs(replay.run() - replay.recorded).max(axis=1))
     turns = [
-        (rows / _seconds(lambda: episodes(numbers)), replay.rows / _seconds(replay.run))
+        (rows / seconds(lambda: episodes(numbers)), replay.rows / seconds(replay.run))
         for _ in range(TURNS)
     ]
     made, bare = np.array(turns).T
     return {
-        "dataset": recipe.dataset,
         "made": round(np.median(made)),
         "bare": round(np.median(bare)),
         "ratio": round(np.median(made / bare), 3),
@@ -112,35 +115,31 @@ def measure(recipe: Recipe, controller: Path | None) -> dict[str, Any]:
     }
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def seconds(work: Callable[[], Any]) -> float:
     """Of this process, so that others on the machine take less of a part in it."""
     begin = time.process_time()
     work()
     return time.process_time() - begin
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(args: list[str]) -> None:
+    parser = lines.parser("data", __doc__)
     parser.add_argument("--names", default=",".join(NAMES))
     parser.add_argument("--episodes", type=int, help="a turn (else as many as are made at once)")
     parser.add_argument(
         "--rows", type=int, help=f"an episode, more than {SPAN} (else the official number)"
     )
-    args = parser.parse_args()
-    facts = {"hardware": provenance.hardware(), "versions": provenance.versions()}
-    print(json.dumps(facts | {"turns": TURNS}), flush=True)
-    for name in args.names.split(","):
-        recipe = recipes.official(name)
-        count, rows = args.episodes or recipe.together, args.rows or recipe.rows
-        recipe = replace(recipe, episodes=count, rows=rows)
-        controller = controllers.shipped(recipe.robot) if recipe.robot else None
-        if recipe.robot and not controller:
-            print(json.dumps({"dataset": name, "skipped": "no controller"}), flush=True)
-            continue
-        if controller:
-            recipe = replace(recipe, controller=disk.sha256(controller))
-        print(json.dumps(measure(recipe, controller)), flush=True)
+    given = parser.parse_args(args)
+    chosen = {name: recipe_of(name, given) for name in given.names.split(",")}
+    said = lines.Lines("data", given)
+    for name, recipe in chosen.items():
+        said.case({"case": name, "turns": TURNS}, partial(measure, recipe))
+    said.show(COLUMNS)
 
 
-if __name__ == "__main__":
-    main()
+def recipe_of(name: str, given: argparse.Namespace) -> Recipe:
+    if given.rows is not None and given.rows <= SPAN:
+        raise InputError(f"--rows {given.rows}: an episode is replayed {SPAN} rows at a time")
+    recipe = recipes.official(name)
+    count, rows = given.episodes or recipe.together, given.rows or recipe.rows
+    return replace(recipe, episodes=count, rows=rows)
