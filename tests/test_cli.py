@@ -103,7 +103,7 @@ def test_every_option_of_a_run_can_be_given():
     line = "--task x --data d.npz --seeds 3 --steps 5 --eval-every 0 --eval-episodes 2 --block 5"
     line += " --final-episodes 3 --log-every 5 --normalise none --workers 2 --dir a --out b"
     line += " --log tensorboard,wandb --stop-on-bad --deterministic --make-data --protocol qam"
-    online = "--online-steps 10 --utd 2 --balanced --pretrain 7"
+    online = "--online-steps 10 --utd 2 --balanced --pretrain 7 --stack 2"
     asked = parse(f"{line} --shard-every 9 --drop-bad-rows --rescale-actions {online}")
     untouched = Request()
     for name in set(vars(untouched)) - {"agent", "fields"}:

@@ -8,7 +8,7 @@ import pytest
 
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import training as commands
-from vinerl.bench.run import jobs, tasks
+from vinerl.bench.run import jobs, running, tasks
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 from vinerl.train import loop
@@ -117,6 +117,7 @@ def test_a_list_for_a_float_field_is_several_members():
         ({"workers": 0}, r"--workers 0"),
         ({"eval_episodes": 0}, r"--eval-episodes 0"),
         ({"shard_every": 0}, r"--shard-every 0: expected a whole number, 1 or more"),
+        ({"stack": -1}, r"--stack -1: expected a whole number, 0 or more"),
         ({"rescale_actions": True}, r"--rescale-actions is for --data: the actions of pointmaze"),
         ({"task": ANT, "rescale_actions": True}, r"--rescale-actions is for --data"),
         ({"log": ("paper",)}, r"--log paper: there are tensorboard, wandb"),
@@ -199,6 +200,15 @@ def test_what_is_put_right_is_asked_for():
     assert (job.drop_bad_rows, job.rescale_actions) == (True, True)
 
 
+def test_the_size_of_a_stack_arrives(monkeypatch):
+    assert resolve().stack == 0
+    assert jobs.resolve(commands.parse(["--stack", "3"])).stack == 3
+    asked = []
+    monkeypatch.setattr(running, "resume", lambda *words: asked.append(words))
+    commands.resume(["there", "--stack", "2"])
+    assert asked == [(Path("there"), None, 2)]
+
+
 @pytest.mark.parametrize("switch", ["--drop-bad-rows", "--rescale-actions", "--drop_bad_rows"])
 def test_the_word_after_a_switch_may_be_the_agent(switch):
     line = [switch, "--data", "x.npz", "--shard-every", "20"]
@@ -206,26 +216,6 @@ def test_the_word_after_a_switch_may_be_the_agent(switch):
     asked = commands.parse(line)
     assert (asked.agent, asked.shard_every) == ("vine", 20)
     assert asked.drop_bad_rows != asked.rescale_actions
-
-
-def test_a_manifest_from_before_an_option_goes_on_as_it_began(tmp_path):
-    job = resolve(data="parts", shard_every=50, drop_bad_rows=True, rescale_actions=True)
-    manifest = {
-        "run": {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT},
-        "agent": {
-            "name": "vine",
-            "config": {k: jobs.freeze(v) for k, v in vars(job.config).items()},
-        },
-        "task": None,
-        "data": {"path": "parts"},
-        "block": 10,
-        "from": job.origin,
-    }
-    options = lambda job: (job.shard_every, job.drop_bad_rows, job.rescale_actions)
-    assert options(jobs.again(manifest, tmp_path, None)) == (50, True, True)
-    for name in ("shard_every", "drop_bad_rows", "rescale_actions"):
-        del manifest["run"][name]
-    assert options(jobs.again(manifest, tmp_path, None)) == (1000, False, False)
 
 
 def test_the_folder_of_datasets_is_given_or_from_the_environment(tmp_path, monkeypatch):
@@ -295,13 +285,3 @@ def test_a_checkpoint_is_never_far_behind(eval_every, log_every, save_every):
     assert loop.interval(job.eval_every, job.log_every, job.save_every) == loop.interval(
         job.eval_every, job.log_every
     )
-
-
-def test_a_run_of_an_earlier_version_has_the_defaults_of_what_came_later():
-    config = {name: jobs.freeze(value) for name, value in vars(AGENTS["vine"][0]).items()}
-    config |= {"alpha": [1.0, 2.0], "max_grad_norm": "inf"}
-    older = {name: value for name, value in config.items() if name != "stop_at"}
-    found, _ = jobs.config_of({"agent": {"name": "vine", "config": older}})
-    assert (found.alpha, found.stop_at, found.max_grad_norm) == ((1.0, 2.0), None, float("inf"))
-    with pytest.raises(InputError, match="vine no longer has betas, with which this run began"):
-        jobs.config_of({"agent": {"name": "vine", "config": config | {"betas": 1}}})

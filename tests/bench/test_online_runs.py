@@ -11,7 +11,7 @@ from test_resume import start
 from vinerl import disk
 from vinerl.bench.commands import training as commands
 from vinerl.bench.pictures import plots
-from vinerl.bench.run import jobs, material, tasks
+from vinerl.bench.run import jobs, manifests, material, tasks
 from vinerl.bench.run import online as phase
 from vinerl.bench.run.runs import Run
 from vinerl.bench.run.saver import Saver, restore
@@ -94,10 +94,10 @@ def test_a_folder_of_files_is_refused(tmp_path, monkeypatch):
 
 def test_a_run_with_an_online_phase_is_not_lengthened_before_it():
     job = resolve(steps=6000, online_steps=600)
-    run = {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT}
+    run = {name: manifests.freeze(getattr(job, name)) for name in manifests.KEPT}
     manifest = {"run": run, "block": 100}
     with pytest.raises(InputError, match="the online phase of this run begins at 6000"):
-        jobs.again(manifest, job.out, 12_000)
+        manifests.again(manifest, job.out, 12_000)
 
 
 def test_a_checkpoint_of_the_online_phase_has_its_steps_and_no_other_has_any():

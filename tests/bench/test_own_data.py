@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vinerl
-from vinerl.bench.run import jobs, material, provenance, running, runs
+from vinerl.bench.run import jobs, manifests, material, provenance, running, runs
 from vinerl.bench.run.policy import Policy
 from vinerl.bench.run.runs import Run
 from vinerl.cli import main
@@ -227,7 +227,7 @@ def test_without_asking_nothing_is_put_right(rewarded):
 def test_actions_are_learned_in_the_box(repaired):
     """Also by a run that is taken up again, whose manifest has what was asked for."""
     run, _ = repaired
-    job = jobs.again(run.manifest, run.path, steps=None)
+    job = manifests.again(run.manifest, run.path, steps=None)
     assert (job.drop_bad_rows, job.rescale_actions) == (True, True)
     data = material.data_of(job).data
     taken = [row for row in range(40) if row % 10 != 9 and row not in (13, 14)]

@@ -44,10 +44,10 @@ def read(tmp_path, text):
 
 def published(entry, members):
     """Seeds as if these members of an entry had been measured."""
-    from vinerl.bench.run import jobs
+    from vinerl.bench.run import jobs, manifests
 
     job = jobs.resolve(entry.request)
-    config = {k: jobs.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
+    config = {k: manifests.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
     return [
         results.Seed(
             Path(),

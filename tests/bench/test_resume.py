@@ -154,6 +154,19 @@ def test_without_evaluation_the_parameters_are_the_same_and_kills_change_nothing
         np.testing.assert_array_equal(state(folder)[name], value, err_msg=name)
 
 
+def test_a_run_in_groups_is_killed_and_goes_on_as_one_stack(data, alone, tmp_path):
+    """Close, not equal: a product of another number of members may be rounded otherwise."""
+    folder = tmp_path / "run"
+    process = start(data, "train", *JOB.split(), "--stack", "3", "--out", str(folder))
+    while process.poll() is None and not list(folder.glob("checkpoints/state-*.json")):
+        time.sleep(0.01)
+    process.kill()
+    assert process.wait() == -signal.SIGKILL, (data / "said.log").read_text()
+    assert start(data, "resume", str(folder)).wait() == 0, (data / "said.log").read_text()
+    for name, value in state(alone[0]).items():
+        np.testing.assert_allclose(state(folder)[name], value, 1e-3, 1e-4, err_msg=name)
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_finishes_the_block_saves_and_exits_with_its_code(
     data, alone, tmp_path, number, code

@@ -3,7 +3,6 @@
 import inspect
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +14,6 @@ import pytest
 import vinerl
 from tiny import SIZES
 from vinerl import disk
-from vinerl.agents.vine import VineConfig
 from vinerl.bench.commands import training as commands
 from vinerl.bench.pictures import show
 from vinerl.bench.run import evaluation, jobs, provenance, running, runs, tasks, tuned
@@ -199,7 +197,9 @@ def test_the_end_names_every_seed_and_where_to_look(done):
     assert "at step 20, 2 x 2 episodes" in done.said
     for name in ("curve.png", "paths.png", "manifest.json"):
         assert str(done.run.path / name) in done.said
-    assert re.search(r"training 20/20 +\S+/s +0:00 left +success \d\.\d\d at 10", done.said)
+    # The evaluation at step 10 runs beside the training; its success may come too late for this.
+    whole = r"training 20/20 +\S+/s +0:00 left( +success \d\.\d\d at 10)?$"
+    assert re.search(whole, done.said, re.MULTILINE)
 
 
 def test_a_loaded_policy_takes_and_gives_numpy(done):
@@ -307,15 +307,6 @@ def test_a_run_is_not_resumed_to_a_length_it_cannot_have(done, steps, said):
         running.resume(done.run.path, steps)
     assert (done.run.path / "manifest.json").read_bytes() == before
     assert not (done.run.path / "lock.json").exists()
-
-
-def test_infinity_can_be_one_value_of_a_stack():
-    config = replace(VineConfig(), max_grad_norm=(1.0, float("inf")))
-    members = stack.members(config, seeds=(0,))
-    assert [runs.title(runs.member_of(members, i)) for i in range(2)] == [
-        "seed 0, max_grad_norm 1",
-        "seed 0, max_grad_norm inf",
-    ]
 
 
 def test_a_folder_without_a_run_is_an_input_error(tmp_path):

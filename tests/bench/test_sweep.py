@@ -21,7 +21,7 @@ from vinerl import cli, disk, owner
 from vinerl.bench.commands import sweeps as sweep_commands
 from vinerl.bench.commands.training import parse
 from vinerl.bench.plans import entries, sweep
-from vinerl.bench.run import jobs, runs
+from vinerl.bench.run import jobs, manifests
 from vinerl.collect import make, recipes
 from vinerl.errors import InputError
 from vinerl.owner import Owner
@@ -91,15 +91,15 @@ def pretend(cell, folder, ended=True, **last):
     members = stack.members(job.config, job.seeds)
     folder.mkdir(parents=True, exist_ok=True)
     manifest = {
-        "schema": runs.SCHEMA,
+        "schema": manifests.SCHEMA,
         "agent": {
             "name": job.agent,
-            "config": {k: jobs.freeze(v) for k, v in vars(job.config).items()},
+            "config": {k: manifests.freeze(v) for k, v in vars(job.config).items()},
         },
         "task": job.task and job.task.name,
-        "run": {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT},
+        "run": {name: manifests.freeze(getattr(job, name)) for name in manifests.KEPT},
         "members": [
-            runs.member_of(members, i) | {"status": "learning"} for i in range(job.members)
+            manifests.member_of(members, i) | {"status": "learning"} for i in range(job.members)
         ],
         "data": {"origin": "official", "card": {}, "path": str(job.data)},
         "versions": {"mujoco": "3.2.7"},

@@ -14,8 +14,9 @@ import json
 import jax, numpy as np
 jax.config.update("jax_disable_most_optimizations", True)
 from tiny import SPEC, dataset, tiny
-from vinerl.train import devices, offline, stack
+from vinerl.train import devices, groups, offline, stack
 
+WORDS = ("all-reduce", "all-gather", "all-to-all", "collective")
 config, make = tiny("vine")
 agent_of = stack.maker(make, config, SPEC)
 block, data = offline.train_block(agent_of), dataset()
@@ -30,11 +31,21 @@ runs = trained(range(8), many)
 params = jax.tree.leaves(runs.state.params)
 pairs = zip(params, jax.tree.leaves(trained(range(8), alone).state.params), strict=True)
 program = block.lower(runs, devices.copy(data, many), 5).compile().as_text()
+among = groups.deal(8, 5, many.size)
+steps, group = runs.state.step + 0, groups.take(runs, among, 1)
+moved = groups.take.lower(runs, among, 1).compile().as_text()
+moved += groups.put.lower(runs, group, among, 1).compile().as_text()
+last, seen = groups.in_turn(lambda x, by, n: (x + n * by, x), among, 0)(steps, runs.member.seed, 2)
 print(json.dumps({
+    "group": [s.data.shape[0] for s in group.state.step.addressable_shards],
+    "members": group.member.seed.tolist(),
+    "still": [s.data.shape[0] for s in last.addressable_shards],
+    "in_turn": [last.tolist(), seen.tolist()],
+    "few": devices.mesh(8, 3).size,
     "meshes": [devices.mesh(n).size for n in (8, 6, 5, 1)],
     "shares": sorted({tuple(s.data.shape[0] for s in x.addressable_shards) for x in params}),
     "difference": max(float(np.abs(np.asarray(a) - np.asarray(b)).max()) for a, b in pairs),
-    "talk": [w for w in ("all-reduce", "all-gather", "all-to-all", "collective") if w in program],
+    "talk": [w for w in WORDS if w in program + moved],
     "steps": np.asarray(runs.state.step).tolist(),
 }))
 """
@@ -53,6 +64,11 @@ def test_devices_get_equal_shares_and_do_not_talk():
     assert found["steps"] == [5] * 8
     assert found["difference"] < 1e-6
     assert found["talk"] == []
+    assert found["group"] == [1, 1, 1, 1]
+    assert found["members"] == [1, 3, 5, 7]
+    assert found["still"] == [2, 2, 2, 2]
+    assert found["in_turn"] == [[5, 7, 9, 11, 13, 15, 17, 19], [5] * 8]
+    assert found["few"] == 2, "no device without a member at work"
 
 
 @pytest.mark.slow

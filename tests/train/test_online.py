@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 import live_envs
-from tiny import SPEC, dataset, tiny
+from tiny import SPEC, assert_close, dataset, tiny
 from vinerl.data.fold import fold, transitions
 from vinerl.envs.live import Lanes, Live
 from vinerl.errors import InputError
 from vinerl.rl.learner import AgentConfig
-from vinerl.train import checkpoint, loop, offline, online, stack
+from vinerl.train import checkpoint, groups, loop, offline, online, stack
 from vinerl.train.online import Mixed, Online
 from vinerl.types import Spec
 
@@ -281,3 +281,16 @@ def test_a_stack_learns_on_and_acts_with_what_it_has_learned():
         lambda x, y: bool((x != y).any()), before, moments[-1].stack.state.params
     )
     assert all(jax.tree.leaves(changed))
+
+
+def test_members_that_learn_in_groups_learn_each_from_its_own_steps():
+    config, make = tiny("rebrac")
+    agent_of, members = stack.maker(make, config, SPEC), stack.members(config, SEEDS)
+    found = []
+    for among in (None, groups.deal(3, 2)):
+        phase = Online(agent_of, members, SPEC, Here(), capacity=8, balanced=True, among=among)
+        runs = offline.start(agent_of, members)
+        for _ in range(2):
+            runs, seen = phase(runs, DATA, 4)
+        found.append((runs, seen, phase.rows.action))
+    assert_close(*found)

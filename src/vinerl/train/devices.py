@@ -6,9 +6,9 @@ import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
-def mesh(members: int) -> Mesh:
-    """The most devices that get equal shares of the stack."""
-    every = jax.devices()
+def mesh(members: int, most: int | None = None) -> Mesh:
+    """The most devices that get equal shares of the stack, of which `most` members work at once."""
+    every = jax.devices()[:most]
     count = max(n for n in range(1, len(every) + 1) if members % n == 0)
     return Mesh(every[:count], ("members",))
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from vinerl.data.fold import Transitions
-from vinerl.train import offline
+from vinerl.train import groups, offline
+from vinerl.train.groups import Groups
 from vinerl.train.offline import Block, Stack
 from vinerl.train.stack import AgentOf
 from vinerl.types import Metrics
@@ -67,13 +68,15 @@ def fit(
     log_every: int,
     first: int = 0,
     window: Sequence[Metrics] = (),
+    among: Groups | None = None,
 ) -> Iterator[Moment]:
     """The run after every block until `steps`, or until no member is learning any more.
 
     data           a function is asked once a block, for its first step
     first, window  where a resumed run goes on: its step, and the blocks since its last log
+    among          groups in which the members are looked at, as `block` has them
     """
-    diagnose = offline.diagnose(agent_of)
+    diagnose = groups.each(offline.diagnose(agent_of), among, 0, None)
     window = list(window)
     if not (np.asarray(stack.status) == 0).any():
         return

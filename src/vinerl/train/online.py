@@ -24,7 +24,8 @@ from vinerl.data.fold import Transitions, fold
 from vinerl.envs.live import Live
 from vinerl.errors import InputError
 from vinerl.rl.learner import Agent
-from vinerl.train import evaluate, offline
+from vinerl.train import evaluate, groups, offline
+from vinerl.train.groups import Groups
 from vinerl.train.offline import Stack
 from vinerl.train.stack import AgentOf, Member
 from vinerl.types import Array, Batch, Key, Metrics, Obs, Params, Spec
@@ -126,6 +127,7 @@ class Online:
     utd       updates for each environment step; a round must have a whole number of them
     see       from observations of the environment to those of the policy, which are kept
     label     from rewards of the environment to those of the dataset
+    among     groups in which the members learn
     """
 
     def __init__(
@@ -141,12 +143,14 @@ class Online:
         balanced: bool = False,
         see: Callable[[Obs], Obs] = lambda obs: obs,
         label: Callable[[np.ndarray], np.ndarray] = lambda reward: reward,
+        among: Groups | None = None,
     ):
         self.members, self.spec, self.live, self.utd = members, spec, live, utd
         self.horizon, self.see, self.label = horizon, see, label
         self.seeds = np.asarray(members.seed).tolist()
         self.policies, self.act = evaluate.policies(agent_of), evaluate.acting(agent_of)
-        self.block = offline.train_block(agent_of, draw_balanced if balanced else draw, AXES)
+        block = offline.train_block(agent_of, draw_balanced if balanced else draw, AXES)
+        self.block = groups.in_turn(block, among, AXES)
         empty = blank(spec, len(self.seeds), horizon, capacity)
         self.chunk, self.left = empty["chunk"], empty["left"]
         self.rows = Transitions(**empty["steps"])

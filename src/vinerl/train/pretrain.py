@@ -16,6 +16,8 @@ import optax
 from vinerl.data.fold import Transitions
 from vinerl.rl import cloning
 from vinerl.rl.learner import Agent, State
+from vinerl.train import groups
+from vinerl.train.groups import Groups
 from vinerl.train.loop import Data, at
 from vinerl.train.offline import Stack, draw
 from vinerl.train.stack import AgentOf, keys
@@ -67,7 +69,9 @@ class Moment(NamedTuple):
     stack: Stack
 
 
-def clone(agent_of: AgentOf, stack: Stack, data: Data, steps: int) -> Iterator[Moment]:
+def clone(
+    agent_of: AgentOf, stack: Stack, data: Data, steps: int, among: Groups | None = None
+) -> Iterator[Moment]:
     """A stack before its first step, after every block."""
 
     def first(run):
@@ -82,6 +86,7 @@ def clone(agent_of: AgentOf, stack: Stack, data: Data, steps: int) -> Iterator[M
         return run._replace(state=end(agent_of(run.member), run.state, now))
 
     block = jax.jit(jax.vmap(some, in_axes=(0, 0, None, None)))
+    block = groups.each(block, among, 0, 0, None, None)
     put, now = jax.jit(jax.vmap(put)), jax.jit(jax.vmap(first))(stack)
     for done in range(0, steps, BLOCK):
         numbers = np.arange(done, min(done + BLOCK, steps))

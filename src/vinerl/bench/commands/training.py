@@ -78,6 +78,7 @@ class Train(Generic[C]):
     rescale_actions: bool = False  # of --data, to [-1, 1]; undone when acting
     shard_every: int | None = None  # gradient steps on each file of a folder (else 1000)
     block: int | None = None  # gradient steps between looks at the run; chosen to take 2 s
+    stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
     workers: int | None = None  # processes that step environments; one a core
     make_data: bool = False  # make the task's dataset where there is none
     dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
@@ -141,13 +142,14 @@ class Resume:
 
     run: tyro.conf.Positional[Path]  # its folder
     steps: int | None = None  # lengthen it to this many gradient steps
+    stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
 
 
 def resume(args: list[str]) -> None:
     from vinerl.bench.run import running
 
     asked = _parse(Resume, args, "resume")
-    running.resume(asked.run, asked.steps)
+    running.resume(asked.run, asked.steps, asked.stack)
 
 
 @dataclass(frozen=True)

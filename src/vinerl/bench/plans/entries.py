@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from vinerl.bench.run import jobs
+from vinerl.bench.run import jobs, manifests
 from vinerl.bench.run.jobs import Request
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
@@ -41,13 +41,13 @@ class Entry:
     def fields(self) -> dict[str, Any]:
         """Lists as tuples; of a float field, one value alone as itself."""
         floats = stack.stackable(jobs.agent(self.agent)[0])
-        found = {name: jobs.thaw(value) for name, value in (self.common | self.own).items()}
+        found = {name: manifests.thaw(value) for name, value in (self.common | self.own).items()}
         alone = lambda name, value: name in floats and isinstance(value, tuple) and len(value) == 1
         return {name: value[0] if alone(name, value) else value for name, value in found.items()}
 
     @property
     def request(self) -> Request:
-        options = {name: jobs.thaw(value) for name, value in self.run.items()}
+        options = {name: manifests.thaw(value) for name, value in self.run.items()}
         options |= {"seeds": self.seeds, "steps": self.steps}
         where = {"task": self.task or None, "data": self.data}
         return Request(agent=self.agent, fields=self.fields, **where, **options)

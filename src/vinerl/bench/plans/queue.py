@@ -19,7 +19,7 @@ from typing import Any
 from vinerl.bench.numbers import results
 from vinerl.bench.numbers.results import Seed
 from vinerl.bench.plans.entries import Entry, check, read_toml, run, twins
-from vinerl.bench.run import datasets, jobs, provenance, runs, tasks
+from vinerl.bench.run import datasets, jobs, manifests, provenance, runs, tasks
 from vinerl.bench.run.progress import duration
 from vinerl.collect import recipes
 from vinerl.errors import InputError
@@ -79,8 +79,8 @@ def missing(entry: Entry, published: Sequence[Seed]) -> list[dict[str, Any]]:
         if seed.recipe["task"] == entry.task and seed.recipe["steps"] == entry.steps
     ]
     every = stack.members(job.config, job.seeds)
-    wanted = [runs.member_of(every, i) for i in range(job.members)]
-    frozen = {k: jobs.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
+    wanted = [manifests.member_of(every, i) for i in range(job.members)]
+    frozen = {k: manifests.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
 
     def answered(member):
         config = frozen | {k: v for k, v in member.items() if k in frozen}

@@ -25,7 +25,7 @@ from typing import Any
 
 from vinerl.bench.numbers import results
 from vinerl.bench.plans.entries import Entry, check, ended, read_toml, run, twins
-from vinerl.bench.run import jobs, material
+from vinerl.bench.run import jobs, manifests, material
 from vinerl.bench.run.progress import Progress
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
@@ -124,10 +124,10 @@ def check_folder(cells: Sequence[Entry], out: Path) -> None:
         if not (folder / "manifest.json").exists():
             continue
         then, job = Run(folder).manifest, jobs.resolve(cell.request)
-        config = {name: jobs.freeze(value) for name, value in vars(job.config).items()}
+        config = {name: manifests.freeze(value) for name, value in vars(job.config).items()}
         wanted: dict[str, Any] = {"agent": {"name": job.agent, "config": config}}
-        wanted["run"] = {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT}
-        found = {"agent": then["agent"], "run": jobs.BEFORE | then["run"]}
+        wanted["run"] = {name: manifests.freeze(getattr(job, name)) for name in manifests.KEPT}
+        found = {"agent": then["agent"], "run": manifests.BEFORE | then["run"]}
         if job.data:
             wanted["data"], found["data"] = str(job.data), then["data"]["path"]
         if other := results.differences(wanted, found):

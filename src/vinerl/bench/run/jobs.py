@@ -3,7 +3,6 @@
 import difflib
 import importlib
 import importlib.util
-import math
 import os
 import sys
 from dataclasses import dataclass, field, fields, replace
@@ -32,7 +31,7 @@ DEFAULTS: dict[str, Any] = {
 }
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
 LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
-LEAST |= {"pretrain": 0}
+LEAST |= {"pretrain": 0, "stack": 0}
 SAVE = 10_000  # steps between checkpoints, at most, where evaluations are further apart
 ROUND = 100  # environment steps between updates, at most
 
@@ -54,6 +53,7 @@ class Request:
     log_every: int | None = None
     normalise: Literal["none", "standard"] | None = None
     block: int | None = None
+    stack: int = 0
     workers: int | None = None
     dir: Path | None = None
     out: Path | None = None
@@ -88,6 +88,7 @@ class Job:
     save_every: int
     normalise: str
     block: int | None
+    stack: int  # members that are worked on at once; 0: as many as the memory holds
     workers: int | None
     folder: Path  # of datasets
     out: Path  # of the run
@@ -176,73 +177,10 @@ def _module(where: str) -> Any:
         raise InputError(f"cannot import {where}: {error}") from error
 
 
-# What a manifest keeps of a job besides the agent, the task and the data.
-KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
-KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
-KEPT += ("shard_every", "drop_bad_rows", "rescale_actions")
-KEPT += ("pretrain", "online_steps", "utd", "balanced", "online_every")
-BEFORE = {"shard_every": 1000, "drop_bad_rows": False, "rescale_actions": False}  # older manifests
-BEFORE |= {"pretrain": 0, "online_steps": 0, "utd": "1", "balanced": False, "online_every": 0}
-
-
-def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
-    """The agent of a run that has begun. A field it knew nothing of has its default."""
-    default, make = agent(manifest["agent"]["name"])
-    saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
-    if gone := sorted(set(saved) - {f.name for f in fields(default)}):
-        name = manifest["agent"]["name"]
-        raise InputError(f"{name} no longer has {', '.join(gone)}, with which this run began")
-    return replace(default, **saved), make
-
-
-def again(manifest: dict[str, Any], path: Path, steps: int | None) -> Job:
-    """The job of a run that has begun; only its length may change, and only grow."""
-    kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
-    if kept["deterministic"]:
-        deterministic()
-    if steps is not None and steps < kept["steps"]:
-        raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
-    if steps not in (None, kept["steps"]) and kept["online_steps"]:
-        raise InputError(f"--steps {steps}: the online phase of this run begins at {kept['steps']}")
-    if steps is not None and steps % (manifest["block"] or 1):
-        raise InputError(f"--steps {steps}: this run goes in blocks of {manifest['block']}")
-    config, make = config_of(manifest)
-    kept["steps"] = steps or kept["steps"]
-    return Job(
-        **kept,
-        agent=manifest["agent"]["name"],
-        config=config,
-        make=make,
-        task=tasks.named(manifest["task"]) if manifest["task"] else None,
-        data=Path(manifest["data"]["path"]),
-        block=manifest["block"],
-        workers=None,
-        folder=files.folder(None),
-        out=path,
-        numbered=False,
-        make_data=False,
-        episodes=None,
-        origin=manifest["from"],
-    )
-
-
 def deterministic() -> None:
     """Ask XLA for the same bits every time; to be called before the first computation."""
     wanted = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {wanted}".strip()
-
-
-def freeze(value: Any) -> Any:
-    """A field of a config as strict JSON; infinity becomes a word."""
-    if isinstance(value, tuple | list):
-        return [freeze(x) for x in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
-
-
-def thaw(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(thaw(x) for x in value)
-    return math.inf if value == "inf" else value
 
 
 def resolve(request: Request) -> Job:
@@ -324,6 +262,7 @@ def resolve(request: Request) -> Job:
         save_every=save_every,
         normalise=options["normalise"],
         block=request.block,
+        stack=request.stack,
         workers=request.workers,
         folder=files.folder(request.dir),
         out=_out(request, task),

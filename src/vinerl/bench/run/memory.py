@@ -1,18 +1,19 @@
-"""When the device's memory does not hold a stack: how many members it would hold, in words."""
+"""When the device's memory does not hold a stack: in groups that it holds, or why not, in words."""
 
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 
-from vinerl.bench.run import runs, saver
+from vinerl.bench.run import manifests, saver
 from vinerl.bench.run.jobs import Job
 from vinerl.data.fold import Transitions
 from vinerl.errors import InputError
 from vinerl.train import offline
+from vinerl.train.groups import deal
 from vinerl.train.stack import AgentOf, Member, members
 
 SPARE = 0.1  # of the device's memory, for what the compiler does not count
@@ -23,6 +24,7 @@ class Need(NamedTuple):
 
     fixed: int  # the data, above all
     member: int  # for each of the stack
+    state: int  # of that twice: what is learned, and the copy that is being saved
 
     def of(self, count: int) -> int:
         return self.fixed + count * self.member
@@ -31,19 +33,36 @@ class Need(NamedTuple):
         """The largest stack for a device of `room` bytes."""
         return max(0, int((1 - SPARE) * room - self.fixed) // self.member)
 
+    def at_once(self, count: int, room: int) -> int:
+        """Of a stack of `count` the largest group; 0 where the states alone are too much.
 
-@contextmanager
-def explained(job: Job, agent_of: AgentOf, data: Transitions) -> Iterator[None]:
-    """Running out of device memory becomes an InputError that says what to ask for instead."""
-    try:
-        yield
-    except jax.errors.JaxRuntimeError as error:
-        if "RESOURCE_EXHAUSTED" not in str(error):
-            raise
-        traceback.clear_frames(error.__traceback__)  # they hold arrays on the device
-        print("out of device memory; compiling for 1 and 2 members to see what fits", flush=True)
-        need = estimate(agent_of, members(job.config, job.seeds), data)
-        raise InputError(advice(job, str(error), need, room())) from error
+        The states of all are there, their copies, and once more those of the group.
+        """
+        if self.fits(room) >= count:
+            return count
+        left = int((1 - SPARE) * room) - self.fixed - 2 * count * self.state
+        return max(0, left // (self.member - self.state))
+
+
+def smaller(
+    job: Job, error: Exception, agent_of: AgentOf, data: Transitions, devices: int = 1
+) -> Job:
+    """The job in groups that fit, after it ran out of memory; an InputError where none do.
+
+    A size that was asked for is kept to.
+    """
+    if "RESOURCE_EXHAUSTED" not in str(error):
+        raise error
+    traceback.clear_frames(error.__traceback__)  # they hold arrays on the device
+    print("out of device memory; compiling for 1 and 2 members to see what fits", flush=True)
+    need, space = estimate(agent_of, members(job.config, job.seeds), data), room()
+    size = devices * need.at_once(job.members // devices, space) if need and space else 0
+    if job.stack or not 0 < size < job.members:
+        raise InputError(advice(job, str(error), need, space, devices)) from error
+    print(
+        f"{_members(job.members)} do not fit: at most {size} at once (--stack {size})", flush=True
+    )
+    return replace(job, stack=size)
 
 
 def estimate(agent_of: AgentOf, like: Member, data: Transitions) -> Need | None:
@@ -52,18 +71,26 @@ def estimate(agent_of: AgentOf, like: Member, data: Transitions) -> Need | None:
         one, two = (_bytes(agent_of, like, data, count) for count in (1, 2))
     except jax.errors.JaxRuntimeError:
         return None
-    return Need(2 * one - two, two - one)
+    return Need(2 * one - two, two - one, _size(_stack(agent_of, like, 1)))
 
 
 def _bytes(agent_of: AgentOf, like: Member, data: Transitions, count: int) -> int:
     """What the block takes, and the copy of the stack that is being saved meanwhile."""
     abstract = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype)
-    several = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count,), x.dtype), like)
-    stack = jax.eval_shape(partial(offline.start, agent_of), several)
-    block = jax.jit(offline.train_block(agent_of), donate_argnums=0)
+    stack = _stack(agent_of, like, count)
+    block: Any = offline.train_block(agent_of)
     compiled = block.lower(stack, jax.tree.map(abstract, data), 1).compile()
-    copy = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(stack))
-    return taken(compiled.memory_analysis()) + copy
+    return taken(compiled.memory_analysis()) + _size(stack)
+
+
+def _stack(agent_of: AgentOf, like: Member, count: int) -> Any:
+    """Of so many members, in shape."""
+    several = jax.tree.map(lambda x: jax.ShapeDtypeStruct((count,), x.dtype), like)
+    return jax.eval_shape(partial(offline.start, agent_of), several)
+
+
+def _size(tree: Any) -> int:
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def taken(analysis: Any) -> int:
@@ -78,43 +105,54 @@ def room() -> int | None:
     return stats.get("bytes_limit") if stats else None
 
 
-def advice(job: Job, error: str, need: Need | None, room: int | None) -> str:
+def advice(job: Job, error: str, need: Need | None, room: int | None, devices: int = 1) -> str:
     """One paragraph: what was asked, what there is, what would fit, what to run."""
-    count, (first, *_) = job.members, error.splitlines()
-    said = [f"the device ran out of memory with {_members(count)} ({first[:200].rstrip('.')})."]
-    size = (count + 1) // 2
+    share, (first, *_) = job.members // devices, error.splitlines()
+    at_once = devices * deal(job.members, job.stack or job.members, devices).size
+    groups = f", {at_once} at once" if at_once < job.members else ""
+    said = [
+        f"the device ran out of memory with {_members(job.members)}{groups} "
+        f"({first[:200].rstrip('.')})."
+    ]
     said += [f"It gives this process {_gib(room)}."] if room else []
     if need:
         said.append(
-            f"By the compiler's account {_members(count)} need {_gib(need.of(count))}: "
+            f"By the compiler's account {_members(share)} need {_gib(need.of(share))}: "
             f"{_gib(need.fixed)} and {_gib(need.member)} a member."
         )
+    group, apart = at_once // 2, 0
     if need and room:
-        fits = need.fits(room)
-        said.append(f"{_members(fits)} would fit." if fits else "Not even one would fit.")
-        if fits >= count:
+        fits, found = need.fits(room), devices * need.at_once(share, room)
+        beside = f", and {found} at once beside the states of all" if 0 < found < at_once else ""
+        said.append(f"{_members(fits)} would fit{beside}." if fits else "Not even one would fit.")
+        if found >= at_once:
             said.append("Another process may be using the device.")
-        size = min(fits, size if fits >= count else count)
-    said += [_in_turn(job, size)]
+        else:
+            group, apart = found, fits
+    said += [] if group else [_apart(job, apart)]
+    return " ".join([*said, _kept(job, f" --stack {group}" if group else "")])
+
+
+def _kept(job: Job, flag: str) -> str:
+    """How to go on with what there is of the run."""
     if kept := saver.states(job.out):
-        said.append(
-            f"Nothing is lost: vinerl resume {job.out} goes on from step "
-            f"{int(kept[-1].stem.split('-')[1])} when there is room."
-        )
-    else:
-        said.append(f"{job.out} has no checkpoint yet and can be removed.")
-    return " ".join(said)
+        step = int(kept[-1].stem.split("-")[1])
+        when = ", the same run in groups" if flag else " when there is room"
+        return f"Nothing is lost: vinerl resume {job.out}{flag} goes on from step {step}{when}."
+    if flag:
+        return f"vinerl resume {job.out}{flag} begins it again in groups: it is the same run."
+    return f"{job.out} has no checkpoint yet and can be removed."
 
 
-def _in_turn(job: Job, size: int) -> str:
-    """How to run the members in stacks of `size`."""
+def _apart(job: Job, size: int) -> str:
+    """How to run the members as stacks of `size` where the states of all are too much."""
     settings = job.members // len(job.seeds)
     if size == 0 or job.members == 1:
         return "Lower --agent.batch-size or the widths, or take --agent.precision bfloat16."
-    several = [name for name in runs.member_of(members(job.config, job.seeds), 0) if name != "seed"]
+    several = manifests.member_of(members(job.config, job.seeds), 0).keys() - {"seed"}
     seeds = turns(job.seeds, max(1, size // settings))
     said = ", then with ".join(f"--seeds {','.join(map(str, part))}" for part in seeds)
-    fewer = f" and fewer values of {' and '.join(several)}" if size < settings else ""
+    fewer = f" and fewer values of {' and '.join(sorted(several))}" if size < settings else ""
     return (
         "A member is the same run in any stack, so give the same command, each time with another "
         f"--out, with {said}{fewer}."

@@ -9,11 +9,12 @@ from vinerl.bench.run.jobs import Job
 from vinerl.bench.run.runs import Subject
 from vinerl.envs.live import Live
 from vinerl.train import online
+from vinerl.train.groups import Groups
 from vinerl.train.online import Online
 from vinerl.types import Params, Spec
 
 
-def phase(job: Job, subject: Subject) -> Online:
+def phase(job: Job, subject: Subject, among: Groups | None) -> Online:
     """Before its first step, with environments in processes that are to be closed."""
     assert job.task is not None
     return Online(
@@ -27,6 +28,7 @@ def phase(job: Job, subject: Subject) -> Online:
         balanced=job.balanced,
         see=subject.see,
         label=sparse if job.task.sparse else lambda reward: reward,
+        among=among,
     )
 
 

@@ -1,56 +1,85 @@
 """A trained policy as a function of NumPy arrays."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from vinerl.bench.run import runs
 from vinerl.bench.run.runs import Run, Trained
 from vinerl.errors import InputError
 from vinerl.train import stack
+from vinerl.types import Array, Params
+
+Weights = Literal["float32", "bfloat16"]
 
 
 class Policy:
     """obs -> action: one observation or a batch, raw as the environment gives it.
 
     Actions are in [-1, 1] or, if the data's were rescaled, where the data's were. An agent that
-    acts in chunks returns the chunk, [h, A], to be executed in order.
+    acts in chunks returns the chunk, [h, A], to be executed in order. The first observation of a
+    shape is checked and waits for the compiler; all later ones go straight to the program.
     """
 
-    def __init__(self, trained: Trained, member: int):
+    def __init__(self, trained: Trained, member: int, weights: Weights = "float32"):
         pick = lambda tree: jax.tree.map(lambda x: x[member], tree)
-        self.subject, self.params = trained.subject, pick(trained.policies)
+        self.subject = trained.subject
+        self.params = jax.device_put(_rounded(pick(trained.policies), weights))
         chosen = pick(self.subject.members)
-        agent = self.subject.agent_of()(chosen)
         self.key, self.calls = stack.keys(chosen).evaluate, 0
-        self._act = jax.jit(agent.act)
+        self._act = self.subject.agent_of()(chosen).act
+        self._leaves, self._tree = jax.tree.flatten(self.subject.spec.obs)
+        self._programs: dict[tuple, Callable[..., Array]] = {}
 
     def __call__(self, obs: Any) -> np.ndarray:
         """Every call draws fresh noise; the same calls after loading give the same actions."""
-        spec = self.subject.spec.obs
-        obs = jax.tree.map(lambda s, x: np.asarray(x, s.dtype), spec, obs)
-        shapes = jax.tree.map(lambda x, s: x.shape[x.ndim - len(s.shape) :] == s.shape, obs, spec)
-        if not all(jax.tree.leaves(shapes)):
-            found = jax.tree.map(lambda x: x.shape, obs)
-            raise InputError(f"observation of shape {found}, the policy was trained on {spec}")
-        single = jax.tree.leaves(obs)[0].ndim == len(jax.tree.leaves(spec)[0].shape)
-        batch = jax.tree.map(lambda x: x[None], obs) if single else obs
-        action = self._act(
-            self.params, self.subject.see(batch), jax.random.fold_in(self.key, self.calls)
-        )
+        found = self._tree.flatten_up_to(obs)
+        leaves = [np.asarray(x, s.dtype) for x, s in zip(found, self._leaves, strict=True)]
+        shapes = tuple(x.shape for x in leaves)
+        if shapes not in self._programs:
+            self._programs[shapes] = self._compile(leaves)
+        action = self._programs[shapes](self.params, leaves, np.uint32(self.calls))
         self.calls += 1
+        return np.asarray(action)
+
+    def _compile(self, leaves: list[np.ndarray]) -> Callable[..., Array]:
+        """(params, leaves, calls) -> action, for observations of these shapes."""
+        pairs = zip(leaves, self._leaves, strict=True)
+        if any(x.shape[x.ndim - len(s.shape) :] != s.shape for x, s in pairs):
+            found, spec = self._tree.unflatten(x.shape for x in leaves), self.subject.spec.obs
+            raise InputError(f"observation of shape {found}, the policy was trained on {spec}")
+        single = leaves[0].ndim == len(self._leaves[0].shape)
         chunk = self.subject.config.act_steps
-        shape = (len(action), chunk, -1) if chunk > 1 else action.shape
-        action = np.asarray(action).reshape(shape)
-        return action[0] if single else action
+
+        def program(params, leaves, calls):
+            obs = self._tree.unflatten(x[None] if single else x for x in leaves)
+            key = jax.random.fold_in(self.key, calls)
+            action = self._act(params, self.subject.see(obs), key)
+            action = action.reshape(len(action), chunk, -1) if chunk > 1 else action
+            return action[0] if single else action
+
+        return jax.jit(program).lower(self.params, leaves, np.uint32(0)).compile()
 
 
-def load(run: Any, member: int = 0, step: int | None = None) -> Policy:
+def load(
+    run: Any, member: int = 0, step: int | None = None, weights: Weights = "float32"
+) -> Policy:
     path = run.path if isinstance(run, Run) else Path(run)
+    if weights not in get_args(Weights):
+        raise InputError(f"weights={weights!r}: one of {', '.join(get_args(Weights))}")
     trained = runs.load(Run(path), step)
     count = len(trained.subject.members.seed)
     if not 0 <= member < count:
         raise InputError(f"{path} has members 0 to {count - 1}, not {member}")
-    return Policy(trained, member)
+    return Policy(trained, member, weights)
+
+
+def _rounded(params: Params, weights: Weights) -> Params:
+    """With kernels of that type; biases and the arithmetic stay as they were trained."""
+    dtype = jnp.dtype(weights)
+    cast = lambda path, x: x.astype(dtype) if path[-1].key == "kernel" else x
+    return jax.tree_util.tree_map_with_path(cast, params)

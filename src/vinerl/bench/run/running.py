@@ -1,32 +1,40 @@
 """Doing a job: data, training, evaluation, pictures; and going on with one that was stopped."""
 
-import hashlib
-import json
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from vinerl import disk
-from vinerl.bench.run import evaluation, jobs, memory, online, provenance, runs, saver, trackers
+from vinerl.bench.run import (
+    ending,
+    evaluation,
+    jobs,
+    manifests,
+    memory,
+    online,
+    provenance,
+    runs,
+    saver,
+    trackers,
+)
 from vinerl.bench.run.jobs import Job
 from vinerl.bench.run.material import Material, check_same, data_of, facts_of
-from vinerl.bench.run.progress import Progress, duration
+from vinerl.bench.run.progress import Progress
 from vinerl.bench.run.runs import Run, Subject
 from vinerl.bench.run.saver import Restored, Saver
 from vinerl.data.fold import Transitions
 from vinerl.errors import InputError
 from vinerl.owner import Owner
 from vinerl.rl import cloning
-from vinerl.train import devices, evaluate, loop, metrics, offline, pretrain, stack
+from vinerl.train import devices, evaluate, groups, loop, metrics, offline, pretrain, stack
 from vinerl.types import Params, Spec
 
 
@@ -35,38 +43,67 @@ def train(job: Job) -> Run:
     if warning := provenance.unseen_gpu():
         print(warning)
     found = data_of(job)
-    if job.pretrain and not cloning.fields(job.make(job.config, spec_of(found.data, job.config))):
+    spec = spec_of(found.data, job.config)
+    if job.pretrain and not cloning.fields(job.make(job.config, spec)):
         raise InputError(f"--pretrain {job.pretrain}: {job.agent} has no velocity field to fit")
     job = jobs.claim(job)
     with Owner(job.out):
         if (job.out / "manifest.json").exists():
             raise InputError(f"{job.out} already holds a run; choose another --out")
-        with memory.explained(job, agent_of(job, found.data), found.data):
-            return _Running(job, found, manifest_of(job, found)).run(None)
+        return _done(job, found, manifests.begin(job, spec, facts_of(found)), begun=False)
 
 
-def resume(path: Path, steps: int | None = None) -> Run:
-    """Go on with a run from its last good checkpoint, perhaps to more steps."""
+def resume(path: Path, steps: int | None = None, stack: int = 0) -> Run:
+    """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups."""
     run = Run(path)
     with Owner(path) if (path / "manifest.json").is_file() else nullcontext():
         manifest = run.manifest
-        job = jobs.again(manifest, path, steps)
+        job = manifests.again(manifest, path, steps, stack)
         if manifest["ended"] and job.steps == manifest["run"]["steps"]:
             longer = "" if job.online_steps else "; --steps N lengthens it"
             raise InputError(f"{path} has ended at step {job.total}{longer}")
         found = data_of(job)
         check_same(facts_of(found), manifest["data"])
-        like = jax.eval_shape(lambda: start_of(job, found.data))
-        replay = partial(online.replay_like, job, spec_of(found.data, job.config))
-        with memory.explained(job, agent_of(job, found.data), found.data):
-            restored = saver.restore(run, like, replay, job=_digest(manifest))
-            if restored is None and (manifest["ended"] or saver.states(path)):
-                raise InputError(
-                    f"{path} has no checkpoint to go on from; its log and policies stay as they are"
-                )
-            manifest["run"]["steps"], manifest["ended"] = job.steps, None
-            manifest["resumed"].append(_again(manifest))
+        if manifest["ended"] and not saver.states(path):
+            raise _nothing_to_go_on_from(path)
+        manifest["run"]["steps"], manifest["ended"] = job.steps, None
+        manifest["resumed"].append(manifests.taken_up(manifest))
+        return _done(job, found, manifest, begun=True)
+
+
+def _done(job: Job, found: Material, manifest: dict[str, Any], begun: bool) -> Run:
+    """To the end; from the last checkpoint and in groups once the memory was too small."""
+    while True:
+        restored = None
+        try:
+            restored = _restored(job, found, manifest) if begun else None
             return _Running(job, found, manifest).run(restored)
+        except jax.errors.JaxRuntimeError as error:
+            restored = None  # it is on the device
+            among = _among(job, found).size
+            job = memory.smaller(job, error, agent_of(job, found.data), found.data, among)
+            begun = True
+
+
+def _restored(job: Job, found: Material, manifest: dict[str, Any]) -> Restored | None:
+    like = jax.eval_shape(lambda: start_of(job, found.data))
+    replay = partial(online.replay_like, job, spec_of(found.data, job.config))
+    restored = saver.restore(Run(job.out), like, replay, job=manifests.digest(manifest))
+    if restored is None and saver.states(job.out):
+        raise _nothing_to_go_on_from(job.out)
+    return restored
+
+
+def _nothing_to_go_on_from(path: Path) -> InputError:
+    return InputError(
+        f"{path} has no checkpoint to go on from; its log and policies stay as they are"
+    )
+
+
+def _among(job: Job, found: Material) -> Mesh:
+    """Only a stack that learns from one dataset alone is spread over several devices."""
+    alone = found.turns or job.online_steps
+    return devices.mesh(1 if alone else job.members, job.stack or None)
 
 
 def spec_of(data: Transitions, config) -> Spec:
@@ -97,14 +134,14 @@ class _Running:
             job.config, job.make, self.spec, self.members, self.normaliser, self.box
         )
         self.policies = evaluate.policies(self.agent_of)
-        # Only a stack that learns from one dataset alone is spread over several devices.
-        alone = found.turns or job.online_steps
-        self.among = devices.mesh(1 if alone else job.members)
+        self.among = _among(job, found)
+        dealt = groups.deal(job.members, job.stack or job.members, self.among.size)
+        self.groups = dealt if dealt.rounds > 1 else None  # otherwise all at once
         self.turns, self.data = found.turns, found.turns or devices.copy(found.data, self.among)
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self._save_manifest()
-        self.saver = Saver(self.folder, job.eval_every or 1, job=_digest(manifest))
+        self.saver = Saver(self.folder, job.eval_every or 1, job=manifests.digest(manifest))
         self.evaluator = self.online = None
 
     def run(self, restored: Restored | None) -> Run:
@@ -123,10 +160,10 @@ class _Running:
             if self.online:
                 self.online.live.close()
         run = Run(self.folder)
-        self.manifest["ended"] = _now()
+        self.manifest["ended"] = manifests.now()
         runs.draw(run, self.manifest)
         self._save_manifest()  # last, so that whatever is missing is done on resuming
-        _tell(run)
+        ending.tell(run)
         return run
 
     def _train(self, restored: Restored | None, asked: list[int]) -> loop.Moment:
@@ -171,14 +208,19 @@ class _Running:
                 yield moment
         if job.online_steps and moment.step >= job.steps:
             print(f"online: {job.online_steps} environment steps; compiling", flush=True)
-            self.online = online.phase(job, self.subject)
+            self.online = online.phase(job, self.subject, self.groups)
             if replay is not None:
                 self.online.restore(replay)
             yield from self._fit(self.online, moment, job.total, job.online_every)
 
     def _offline(self, begin: loop.Moment) -> Iterator[loop.Moment]:
-        job, block = self.job, offline.train_block(self.agent_of)
-        print(f"{job.agent}: {job.members} member(s), {job.steps} steps; compiling", flush=True)
+        job = self.job
+        block = groups.in_turn(offline.train_block(self.agent_of), self.groups)
+        dealt = self.groups
+        some = f" ({dealt.devices * dealt.size} at once)" if dealt else ""
+        print(
+            f"{job.agent}: {job.members} member(s){some}, {job.steps} steps; compiling", flush=True
+        )
         length = self.manifest.get("block") or job.block
         if not length:
             every = self.turns.every if self.turns else 0
@@ -192,7 +234,7 @@ class _Running:
 
     def _fit(self, block: offline.Block, begin: loop.Moment, steps: int, length: int):
         plan = {"steps": steps, "length": length, "log_every": self.job.log_every}
-        where = {"first": begin.step, "window": begin.window}
+        where = {"first": begin.step, "window": begin.window, "among": self.groups}
         return loop.fit(self.agent_of, block, begin.stack, self.data, **plan, **where)
 
     def _begin(self, restored: Restored | None) -> loop.Moment:
@@ -218,7 +260,8 @@ class _Running:
             return first
         moment = pretrain.Moment(0, 0.0, first)
         with Progress("cloning", self.job.pretrain) as bar:
-            for moment in pretrain.clone(self.agent_of, first, self.data, self.job.pretrain):
+            steps = self.job.pretrain
+            for moment in pretrain.clone(self.agent_of, first, self.data, steps, self.groups):
                 bar.update(moment.step, f"loss {moment.loss:.3f}")
         return moment.stack
 
@@ -300,53 +343,6 @@ class _Running:
         disk.write_sealed(self.folder / "manifest.json", self.manifest)
 
 
-def manifest_of(job: Job, found: Material) -> dict[str, Any]:
-    """Everything that is known when a run begins."""
-    config, members = asdict(job.config), stack.members(job.config, job.seeds)
-    return {
-        "schema": runs.SCHEMA,
-        "agent": {"name": job.agent, "config": {k: jobs.freeze(v) for k, v in config.items()}},
-        "from": job.origin,
-        "task": job.task.name if job.task else None,
-        "run": {name: jobs.freeze(getattr(job, name)) for name in jobs.KEPT},
-        "members": [
-            runs.member_of(members, i) | {"status": "learning"} for i in range(job.members)
-        ],
-        "spec": runs.spec_to(spec_of(found.data, job.config)),
-        "data": facts_of(found),
-        "block": job.block,
-        "exact": provenance.exactness(),
-        **_made_with(),
-        "started": _now(),
-        "resumed": [],
-        "ended": None,
-    }
-
-
-def _made_with() -> dict[str, Any]:
-    return {
-        "versions": provenance.versions(),
-        "commit": provenance.commit(),
-        "source_sha256": provenance.source_hash(),
-        "hardware": provenance.hardware(),
-    }
-
-
-def _again(manifest: dict[str, Any]) -> dict[str, Any]:
-    """When a run was taken up again, and what is not as it was; said, because it matters."""
-    now = _made_with()
-    changed = {name: value for name, value in now.items() if value != manifest[name]}
-    if changed:
-        print(f"not as at the beginning: {', '.join(changed)}; what follows need not be bit-exact")
-    return {"at": _now()} | changed
-
-
-def _digest(manifest: dict[str, Any]) -> str:
-    """What a checkpoint must agree in with the run it is restored into."""
-    parts = [manifest["agent"], manifest["run"]["seeds"], manifest["spec"]]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-
-
 @contextmanager
 def _signals():
     """The first SIGTERM or Ctrl-C is noted, to be answered after the block; a second ends it."""
@@ -367,33 +363,3 @@ def _signals():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _tell(run: Run) -> None:
-    """The end of a run in a few lines: every member, and where to look."""
-    manifest, lines = run.manifest, run.metrics
-    took = datetime.fromisoformat(manifest["ended"]) - datetime.fromisoformat(manifest["started"])
-    print(f"\ndone in {duration(took.total_seconds())}")
-    at, loud = metrics.curve(lines, "eval/success")
-    quiet = metrics.curve(lines, "eval/success_noise0")[1]
-    for i, member in enumerate(manifest["members"]):
-        parts = [f"{runs.title(member):<24}"]
-        parts += [f"success {loud[-1][i]:.2f}"] if len(loud) else []
-        parts += [f"(without noise {quiet[-1][i]:.2f})"] if len(quiet) else []
-        if member["status"] != "learning":
-            parts.append(f"frozen at step {member['frozen_at']}: {member['status']}")
-        print("  " + " ".join(parts))
-    if len(loud):
-        final = manifest["run"]["final_episodes"]
-        count = final or manifest["run"]["eval_episodes"]
-        for name, of in runs.groups(manifest["members"]).items():
-            what = f"mean success {loud[-1][of].mean():.3f} at step {at[-1]}"
-            print(" ".join(filter(None, (" ", name, what))) + f", {len(of)} x {count} episodes")
-    pictures = [str(p) for p in sorted(run.path.glob("*.png"))]
-    print("\nlook at " + "\n        ".join([*pictures, str(run.path / "manifest.json")]))
-    if manifest["task"]:
-        print(f"or run  vinerl evaluate {run.path} --video")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

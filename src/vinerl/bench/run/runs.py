@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench.run import jobs
+from vinerl.bench.run import manifests
 from vinerl.data import repair
 from vinerl.data.normalise import Normaliser
 from vinerl.data.repair import Box
@@ -26,8 +26,6 @@ from vinerl.rl import learner
 from vinerl.rl.learner import AgentConfig, Make
 from vinerl.train import checkpoint, metrics, stack
 from vinerl.types import Obs, Params, Spec
-
-SCHEMA = 1
 
 
 @dataclass(frozen=True)
@@ -41,7 +39,7 @@ class Run:
         file = self.path / "manifest.json"
         if not file.is_file():
             raise InputError(f"{self.path} holds no run: there is no manifest.json")
-        return disk.read_sealed(file, SCHEMA)
+        return disk.read_sealed(file, manifests.SCHEMA)
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
@@ -104,8 +102,8 @@ class Trained(NamedTuple):
 
 def load(run: Run, step: int | None = None) -> Trained:
     manifest, path = run.manifest, run.checkpoint("policy", step)
-    config, make = jobs.config_of(manifest)
-    spec = spec_from(manifest["spec"])
+    config, make = manifests.config_of(manifest)
+    spec = manifests.spec_from(manifest["spec"])
     members = stack.members(config, manifest["run"]["seeds"])
 
     def policy(member):
@@ -157,24 +155,6 @@ def names(several: Sequence[Run]) -> list[str]:
 
 def stem(kind: str, step: int) -> str:
     return f"{kind}-{step:09d}"
-
-
-def spec_to(spec: Spec) -> dict[str, Any]:
-    leaf = lambda x: {"shape": list(x.shape), "dtype": str(np.dtype(x.dtype))}
-    return {"obs": jax.tree.map(leaf, spec.obs), "action_dim": spec.action_dim}
-
-
-def spec_from(saved: dict[str, Any]) -> Spec:
-    leaf = lambda x: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"])
-    is_leaf = lambda x: isinstance(x, dict) and set(x) == {"shape", "dtype"}
-    return Spec(jax.tree.map(leaf, saved["obs"], is_leaf=is_leaf), saved["action_dim"])
-
-
-def member_of(members: stack.Member, i: int) -> dict[str, Any]:
-    """Its seed, and the values of the fields that differ within the stack."""
-    varying = {n: v for n, v in members.floats.items() if len(np.unique(np.asarray(v))) > 1}
-    values = {n: jobs.freeze(float(v[i])) for n, v in varying.items()}
-    return {"seed": int(members.seed[i])} | values
 
 
 def title(member: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ import optax
 import vinerl
 from vinerl import disk
 from vinerl.bench.pictures.show import footnotes
-from vinerl.bench.run import jobs, material, running, runs
+from vinerl.bench.run import manifests, material, running, runs
 from vinerl.bench.run.runs import Run
 from vinerl.bench.studies import lines, trained
 from vinerl.data.fold import Transitions
@@ -73,7 +73,7 @@ def saved(run: Run) -> list[int]:
 def measure(run: Run, name: str, steps: Sequence[int], show: Show) -> Iterator[Lines]:
     """The lines of each step."""
     manifest = run.manifest
-    job = jobs.again(manifest, run.path, None)
+    job = manifests.again(manifest, run.path, None)
     found = material.data_of(job)
     material.check_same(material.facts_of(found), manifest["data"])
     like = jax.eval_shape(lambda: running.start_of(job, found.data))

@@ -1,0 +1,153 @@
+"""What a manifest keeps of a job, as strict JSON, and the job that comes of it again."""
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, fields, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from vinerl.bench.run import jobs, provenance, tasks
+from vinerl.bench.run.jobs import Job
+from vinerl.data import files
+from vinerl.errors import InputError
+from vinerl.rl.learner import AgentConfig, Make
+from vinerl.train import stack
+from vinerl.types import Spec
+
+SCHEMA = 1
+
+# Besides the agent, the task and the data.
+KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
+KEPT += ("save_every", "normalise", "log", "stop_on_bad", "deterministic")
+KEPT += ("shard_every", "drop_bad_rows", "rescale_actions")
+KEPT += ("pretrain", "online_steps", "utd", "balanced", "online_every")
+BEFORE = {"shard_every": 1000, "drop_bad_rows": False, "rescale_actions": False}  # older manifests
+BEFORE |= {"pretrain": 0, "online_steps": 0, "utd": "1", "balanced": False, "online_every": 0}
+
+
+def freeze(value: Any) -> Any:
+    """A field of a config as strict JSON; infinity becomes a word."""
+    if isinstance(value, tuple | list):
+        return [freeze(x) for x in value]
+    return "inf" if isinstance(value, float) and math.isinf(value) else value
+
+
+def thaw(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(thaw(x) for x in value)
+    return math.inf if value == "inf" else value
+
+
+def spec_to(spec: Spec) -> dict[str, Any]:
+    leaf = lambda x: {"shape": list(x.shape), "dtype": str(np.dtype(x.dtype))}
+    return {"obs": jax.tree.map(leaf, spec.obs), "action_dim": spec.action_dim}
+
+
+def spec_from(saved: dict[str, Any]) -> Spec:
+    leaf = lambda x: jax.ShapeDtypeStruct(tuple(x["shape"]), x["dtype"])
+    is_leaf = lambda x: isinstance(x, dict) and set(x) == {"shape", "dtype"}
+    return Spec(jax.tree.map(leaf, saved["obs"], is_leaf=is_leaf), saved["action_dim"])
+
+
+def member_of(members: stack.Member, i: int) -> dict[str, Any]:
+    """Its seed, and the values of the fields that differ within the stack."""
+    varying = {n: v for n, v in members.floats.items() if len(np.unique(np.asarray(v))) > 1}
+    values = {n: freeze(float(v[i])) for n, v in varying.items()}
+    return {"seed": int(members.seed[i])} | values
+
+
+def begin(job: Job, spec: Spec, data: dict[str, Any]) -> dict[str, Any]:
+    """Everything that is known when a run begins."""
+    config, members = asdict(job.config), stack.members(job.config, job.seeds)
+    return {
+        "schema": SCHEMA,
+        "agent": {"name": job.agent, "config": {k: freeze(v) for k, v in config.items()}},
+        "from": job.origin,
+        "task": job.task.name if job.task else None,
+        "run": {name: freeze(getattr(job, name)) for name in KEPT},
+        "members": [member_of(members, i) | {"status": "learning"} for i in range(job.members)],
+        "spec": spec_to(spec),
+        "data": data,
+        "block": job.block,
+        "exact": provenance.exactness(),
+        **_made_with(),
+        "started": now(),
+        "resumed": [],
+        "ended": None,
+    }
+
+
+def _made_with() -> dict[str, Any]:
+    return {
+        "versions": provenance.versions(),
+        "commit": provenance.commit(),
+        "source_sha256": provenance.source_hash(),
+        "hardware": provenance.hardware(),
+    }
+
+
+def taken_up(manifest: dict[str, Any]) -> dict[str, Any]:
+    """When a run was taken up again, and what is not as it was; said, because it matters."""
+    changed = {name: value for name, value in _made_with().items() if value != manifest[name]}
+    if changed:
+        print(f"not as at the beginning: {', '.join(changed)}; what follows need not be bit-exact")
+    return {"at": now()} | changed
+
+
+def digest(manifest: dict[str, Any]) -> str:
+    """What a checkpoint must agree in with the run it is restored into."""
+    parts = [manifest["agent"], manifest["run"]["seeds"], manifest["spec"]]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
+    """The agent of a run that has begun. A field it knew nothing of has its default."""
+    default, make = jobs.agent(manifest["agent"]["name"])
+    saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
+    if gone := sorted(set(saved) - {f.name for f in fields(default)}):
+        name = manifest["agent"]["name"]
+        raise InputError(f"{name} no longer has {', '.join(gone)}, with which this run began")
+    return replace(default, **saved), make
+
+
+def again(manifest: dict[str, Any], path: Path, steps: int | None, stack: int = 0) -> Job:
+    """The job of a run that has begun. It may grow, and its stack may be divided otherwise."""
+    kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
+    if kept["deterministic"]:
+        jobs.deterministic()
+    if stack < 0:
+        raise InputError(f"--stack {stack}: expected a whole number, 0 or more")
+    if steps is not None and steps < kept["steps"]:
+        raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
+    if steps not in (None, kept["steps"]) and kept["online_steps"]:
+        raise InputError(f"--steps {steps}: the online phase of this run begins at {kept['steps']}")
+    if steps is not None and steps % (manifest["block"] or 1):
+        raise InputError(f"--steps {steps}: this run goes in blocks of {manifest['block']}")
+    config, make = config_of(manifest)
+    kept["steps"] = steps or kept["steps"]
+    return Job(
+        **kept,
+        agent=manifest["agent"]["name"],
+        config=config,
+        make=make,
+        task=tasks.named(manifest["task"]) if manifest["task"] else None,
+        data=Path(manifest["data"]["path"]),
+        block=manifest["block"],
+        stack=stack,
+        workers=None,
+        folder=files.folder(None),
+        out=path,
+        numbered=False,
+        make_data=False,
+        episodes=None,
+        origin=manifest["from"],
+    )
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,144 @@
+"""Asking a policy, beside the agent itself asked without a compiler."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import vinerl
+from tiny import tiny
+from vinerl.bench.run.policy import Policy
+from vinerl.bench.run.runs import Subject, Trained
+from vinerl.data.normalise import Normaliser
+from vinerl.errors import InputError
+from vinerl.rl import learner
+from vinerl.train import stack
+from vinerl.types import Spec
+
+NUMBERS = jax.ShapeDtypeStruct((3,), jnp.float32)
+PICTURED = {"camera": jax.ShapeDtypeStruct((4, 4, 3), jnp.uint8), "joints": NUMBERS}
+MEAN, STD = np.array([[1, 2, 3], [0.5, 2, 4]], np.float32)
+
+
+@pytest.fixture
+def draw():
+    return np.random.default_rng(0)
+
+
+def trained(obs: Any = NUMBERS, normaliser=None, **fields):
+    """Two members as they are loaded, with random weights: none is zero, and none a bfloat16."""
+    config, make = tiny("vine")
+    config = replace(config, **fields)
+    spec, members = Spec(obs, 2 * config.act_steps), stack.members(config, (0, 1))
+
+    def policy(member):
+        agent = make(config, spec)
+        return agent.policy(learner.init(agent, stack.keys(member).init))
+
+    noise = partial(np.random.default_rng(1).normal, 0, 0.3)
+    shapes = jax.eval_shape(jax.vmap(policy), members)
+    weights = jax.tree.map(lambda x: noise(x.shape).astype(x.dtype), shapes)
+    return Trained(Subject(config, make, spec, members, normaliser, None), weights, 0)
+
+
+def asked(trained, member, seen, call, weights=None):
+    """The action of call `call`, [B, A], for observations as the networks take them."""
+    subject = trained.subject
+    agent = subject.make(subject.config, subject.spec)
+    weights = trained.policies if weights is None else weights
+    start = jax.random.fold_in(jax.random.key(0), subject.members.seed[member])
+    key = jax.random.fold_in(jax.random.split(start, 4)[3], call)
+    action = np.asarray(agent.act(jax.tree.map(lambda x: x[member], weights), seen, key))
+    assert (np.abs(action) < 1).mean() >= 0.5, "the edge of the box would hide differences"
+    return action
+
+
+def test_call_n_draws_with_the_nth_key_whatever_the_shapes_before_it(draw):
+    made = trained(normaliser=Normaliser(MEAN, STD))
+    policy, obs = Policy(made, 1), draw.normal(MEAN, STD, (5, 3))
+    seen = (obs.astype(np.float32) - MEAN) / STD
+    for call, rows in enumerate((1, 5, 1, 5)):
+        expected = asked(made, 1, seen[:rows], call)
+        found = policy(obs[0] if rows == 1 else obs)
+        np.testing.assert_allclose(found, expected[0] if rows == 1 else expected, atol=1e-5)
+    assert policy.calls == 4
+
+
+def test_chunks_come_in_the_order_of_time(draw):
+    made = trained(horizon=3)
+    obs = draw.normal(size=(4, 3)).astype(np.float32)
+    policy = Policy(made, 0)
+    expected = asked(made, 0, obs, 0)
+    assert expected.shape == (4, 6)
+    for t, found in enumerate(np.moveaxis(policy(obs), 1, 0)):
+        np.testing.assert_allclose(found, expected[:, 2 * t : 2 * t + 2], atol=1e-5)
+    np.testing.assert_allclose(policy(obs[0]).ravel(), asked(made, 0, obs[:1], 1)[0], atol=1e-5)
+
+
+def test_trees_of_numbers_and_images(draw):
+    made = trained(obs=PICTURED)
+    obs = {"camera": draw.integers(0, 256, (2, 4, 4, 3)), "joints": draw.normal(size=(2, 3))}
+    seen = {"camera": obs["camera"].astype(np.uint8), "joints": obs["joints"].astype(np.float32)}
+    policy = Policy(made, 0)
+    np.testing.assert_allclose(policy(obs), asked(made, 0, seen, 0), atol=1e-5)
+    first = {name: x[0] for name, x in obs.items()}
+    expected = asked(made, 0, {name: x[:1] for name, x in seen.items()}, 1)[0]
+    np.testing.assert_allclose(policy(first), expected, atol=1e-5)
+
+
+def test_an_agent_is_traced_once_for_a_shape_and_its_weights_are_moved_once():
+    made = trained()
+    shapes, make = [], made.subject.make
+
+    def watched(config, spec):
+        agent = make(config, spec)
+
+        def act(policy, obs, key):
+            shapes.append(obs.shape)
+            return agent.act(policy, obs, key)
+
+        return agent._replace(act=act)
+
+    policy = Policy(made._replace(subject=made.subject._replace(make=watched)), 0)
+    assert {type(x) for x in jax.tree.leaves(made.policies)} == {np.ndarray}
+    assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(policy.params))
+    for rows in (7, 2, 7, 2, 7):
+        policy(np.zeros((rows, 3)))
+    policy([0, 0, 0])
+    policy(np.zeros(3, np.float64))
+    assert shapes == [(7, 3), (2, 3), (1, 3)]
+
+
+def test_bfloat16_rounds_kernels_and_nothing_else(draw):
+    made = trained()
+    cut = lambda x: np.asarray(jnp.asarray(x).astype(jnp.bfloat16).astype(jnp.float32))
+    by_name = lambda path, x: cut(x) if "kernel" in jax.tree_util.keystr(path) else x
+    rounded = jax.tree_util.tree_map_with_path(by_name, made.policies)
+    obs = draw.normal(size=(20, 3)).astype(np.float32)
+    found = Policy(made, 0, "bfloat16")(obs)
+    expected, exact = asked(made, 0, obs, 0, rounded), asked(made, 0, obs, 0)
+    all_cut = asked(made, 0, obs, 0, jax.tree.map(cut, made.policies))
+    assert min(np.abs(expected - exact).max(), np.abs(expected - all_cut).max()) > 1e-4
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_an_observation_of_another_shape_is_refused_and_is_no_call():
+    made = trained(obs=PICTURED)
+    policy = Policy(made, 0)
+    wrong = {"camera": np.zeros((4, 4, 3)), "joints": np.zeros(4)}
+    with pytest.raises(
+        InputError, match=r"\{'camera': \(4, 4, 3\), 'joints': \(4,\)\}, the policy"
+    ):
+        policy(wrong)
+    with pytest.raises(InputError, match=r"observation of shape \(\), .* trained on"):
+        Policy(trained(), 0)(0.5)
+    assert policy.calls == 0
+
+
+def test_weights_of_an_unknown_type_are_refused(tmp_path):
+    with pytest.raises(InputError, match="weights='float16': one of float32, bfloat16"):
+        vinerl.load(tmp_path, weights="float16")  # pyright: ignore[reportArgumentType]
