@@ -213,6 +213,30 @@ def test_without_memory_for_the_first_block_the_run_says_what_to_do(data, tmp_pa
     assert not (tmp_path / "run" / "lock.json").exists()
 
 
+def test_without_memory_for_the_data_there_is_a_run_to_resume(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(memory, "estimate", lambda *_: None)
+    monkeypatch.setattr(running.devices, "copy", lambda *_: exhaust())
+    with pytest.raises(InputError, match=r"vinerl resume \S+ --stack 1 begins it again"):
+        vinerl.train(data=data, out=tmp_path / "run", **OPTIONS)
+    assert not Run(tmp_path / "run").manifest["ended"]
+
+
+def test_environments_are_closed_though_a_copy_found_no_memory():
+    closed = []
+    evaluator = SimpleNamespace(close=lambda: closed.append("evaluator"))
+    live = SimpleNamespace(close=lambda: closed.append("live"))
+    under_way: Any = SimpleNamespace(
+        job=SimpleNamespace(task=None),
+        saver=SimpleNamespace(close=exhaust),
+        evaluator=evaluator,
+        online=SimpleNamespace(live=live),
+        _train=lambda *_: exhaust(),
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match="RESOURCE_EXHAUSTED"):
+        running._Running.run(under_way, None)
+    assert closed == ["evaluator", "live"]
+
+
 @pytest.fixture
 def tight(monkeypatch):
     """A device on which five members do not fit, and three of them at once do; nobody learns."""

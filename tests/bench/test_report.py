@@ -13,7 +13,7 @@ import pytest
 
 from vinerl import disk
 from vinerl.bench.numbers import reference, report, results
-from vinerl.bench.run import jobs
+from vinerl.bench.run import jobs, manifests
 from vinerl.errors import InputError
 
 TASK = "antmaze-large-navigate-singletask-task1-v0"
@@ -26,7 +26,7 @@ STEPS = 20_000
 def publish(folder, seed=0, final=None, steps=STEPS, task=TASK, agent="vine", **changes):
     """A seed that was evaluated twice, at 0 and at what is given; every fact can be changed."""
     usual = vars(jobs.resolve(jobs.Request(agent=agent, task=task)).config)
-    config = {k: jobs.freeze(v) for k, v in usual.items() if k not in results.HOW}
+    config = {k: manifests.freeze(v) for k, v in usual.items() if k not in results.HOW}
     recipe = {
         "task": task,
         "data": changes.pop("data", {"origin": "official", "sha256": "d" * 64}),
@@ -213,6 +213,17 @@ def test_two_recipes_of_one_name_are_told_apart(folder):
     assert all(re.fullmatch(r"vine \([0-9a-f]{8}\)", name) for name in names[:2])
     assert names[0] != names[1]
     assert len({cell["colour"] for cell in found.data["cells"]}) == 3
+
+
+def test_an_agent_has_one_colour_in_every_task_and_two_at_two_lengths_of_one(folder):
+    for steps in (STEPS, 30_000):
+        publish(folder, 0, 0.5, steps)
+    publish(folder, 0, 0.5, 40_000, TASK.replace("task1", "task2"))
+    publish(folder, 0, 0.5, 40_000, TASK.replace("task1", "task2"), "fql")
+    cells = {(c["name"], c["steps"]): c["colour"] for c in page(folder).data["cells"]}
+    short, long = cells["vine", STEPS], cells["vine", 30_000]
+    assert cells["vine", 40_000] == short
+    assert len({short, long, cells["fql", 40_000]}) == 3
 
 
 def test_published_values_stand_beside_the_same_agent_after_the_same_steps(folder, monkeypatch):

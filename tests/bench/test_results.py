@@ -182,6 +182,25 @@ def test_a_seed_is_not_published_twice_and_then_nothing_is_written(run, tmp_path
     assert len(results.read(tmp_path / "results")) == 4
 
 
+def test_an_agent_without_noise_has_a_final_evaluation_too(tmp_path):
+    end = {"step": 150000, "eval/success": [0.9, 0.8, 1.0, 0.7]}
+    results.publish(write(tmp_path / "run", [*every_10k(140_000), end]), tmp_path / "results")
+    seeds = results.read(tmp_path / "results")
+    assert seeds[1].facts["final"] == {"step": 150000, "success": 0.8}
+    assert seeds[1].facts["curve"]["step"][-1] == 140_000
+
+
+def test_a_run_whose_members_are_all_frozen_has_a_final_evaluation_too(tmp_path):
+    """It comes where the last of them was frozen, and these policies are those of the end."""
+    end = {"step": 141_000, "eval/success": [0.9, 0.8, 1.0, 0.7]}
+    end |= {"eval/success_noise0": [0.5, 0.6, 0.7, 0.8]}
+    results.publish(write(tmp_path / "run", [*every_10k(140_000), end]), tmp_path / "results")
+    seeds = results.read(tmp_path / "results")
+    assert seeds[1].facts["final"] == {"step": 150_000, "success": 0.8, "success_noise0": 0.6}
+    assert seeds[1].facts["curve"]["step"][-1] == 140_000
+    assert results.table(seeds)[1][5] == ""
+
+
 def test_an_unfinished_run_is_published_only_when_asked(tmp_path):
     cut = write(tmp_path / "cut", every_10k(140_000), ended=None)
     with pytest.raises(InputError, match="has not ended; --unfinished"):

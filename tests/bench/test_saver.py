@@ -45,6 +45,12 @@ def test_the_newest_state_comes_back_with_its_window_to_the_last_bit(folder):
         np.testing.assert_array_equal(found.window[0][name], values)
 
 
+def test_a_state_that_is_read_takes_no_memory_of_a_device(folder):
+    """Whoever goes on from it spreads it out, and holds it for as long as the run lasts."""
+    save(folder, 10)
+    assert isinstance(restore(folder).stack["x"], np.ndarray)
+
+
 def test_policies_of_evaluations_stay_and_those_in_between_go_with_their_state(folder):
     save(folder, 10, 20, 30, 40, 50, every=20)
     there = lambda kind: sorted(int(p.stem[-9:]) for p in folder.rglob(f"{kind}-*.json"))

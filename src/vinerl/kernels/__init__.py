@@ -11,8 +11,13 @@ _fused = ContextVar("fused", default=False)
 
 @contextmanager
 def chosen(fused: bool | None) -> Iterator[None]:
-    """While tracing: whether networks may use the kernels. None: on a GPU."""
-    token = _fused.set(jax.default_backend() == "gpu" if fused is None else fused)
+    """While tracing: whether networks may use the kernels.
+
+    None: on a single GPU. XLA cannot divide a kernel that it has not made, so among several GPUs
+    it would gather all members for it.
+    """
+    alone = jax.default_backend() == "gpu" and jax.device_count() == 1
+    token = _fused.set(alone if fused is None else fused)
     try:
         yield
     finally:

@@ -43,7 +43,7 @@ class AgentConfig:
     max_grad_norm: float = float("inf")  # over all networks together
     # Weights are float32. A GPU multiplies float32 as TF32, unless it is asked for in full.
     precision: Literal["float32", "bfloat16", "full-float32"] = "float32"  # of hidden layers
-    fused: bool | None = None  # learn with kernels of our own, in bfloat16; None: on a GPU
+    fused: bool | None = None  # learn with kernels of our own, in bfloat16; None: on a single GPU
 
     @property
     def dtype(self) -> Any:

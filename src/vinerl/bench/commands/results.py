@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from vinerl.bench.numbers import results
+from vinerl.bench.numbers import beside, results
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import queue
 from vinerl.bench.plans.queue import Entry
@@ -42,6 +42,22 @@ class Add:
 def add(asked: Add) -> None:
     for path in results.publish(Run(asked.run), asked.folder, asked.unfinished):
         print(path)
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Ours and what others published after as many steps: the difference, and its interval."""
+
+    folder: Path = FOLDER
+
+
+def compare(asked: Beside) -> None:
+    found = beside.pairs(results.read(asked.folder))
+    if not found:
+        print(f"{asked.folder} has nothing that others published, too")
+        return
+    print(show.table(beside.table(found)))
+    print(beside.summed_up(found))
 
 
 @dataclass(frozen=True)
@@ -126,6 +142,9 @@ class Reproduce:
     ablation-steps   acting with what the sampler has after k of its steps
     variance         spread of the actions and noise of the gradient, along a training
     curves           learning curves of all that is published, beside those of others
+    table1           the paper's table with our cells in it, and what the missing ones cost
+    ablation         sampler x regulariser: what the cells of ablation-sampler say
+    precision        bfloat16, TF32 and float32: what precision-spikes and precision-curves say
 
     What was begun goes on, what is done is not done again, and every seed's numbers are kept.
     """
@@ -139,7 +158,8 @@ class Reproduce:
     runs: Path = Path("runs/queue")  # where the queue's runs are
 
 
-STUDIES = ("toy", "ladder", "ablation-steps", "variance", "curves")
+STUDIES = ("toy", "ladder", "ablation-steps", "variance", "curves", "table1", "ablation")
+STUDIES += ("precision",)
 
 
 def reproduce(args: list[str]) -> None:
@@ -160,17 +180,27 @@ def reproduce(args: list[str]) -> None:
 
 def _study(asked: Reproduce, out: Path) -> tuple[str, Callable[[], list[Path]]]:
     """What it will cost, and the doing of it."""
-    from vinerl.bench.studies import curves, ladder, steps, toy, variance
+    from vinerl.bench.studies import (
+        ablation,
+        curves,
+        ladder,
+        precision,
+        steps,
+        table1,
+        toy,
+        variance,
+    )
 
     if asked.name == "toy":
         return toy.cost(), lambda: toy.reproduce(out)
     if asked.name == "ladder":
         return ladder.cost(), lambda: ladder.reproduce(out)
-    if asked.name == "curves":
-        return curves.cost(asked.folder), lambda: curves.reproduce(asked.folder, out)
+    assembled = {"curves": curves, "table1": table1, "ablation": ablation, "precision": precision}
+    if of_cells := assembled.get(asked.name):
+        return of_cells.cost(asked.folder), lambda: of_cells.reproduce(asked.folder, out)
     study = steps if asked.name == "ablation-steps" else variance
     return study.cost(asked.run), lambda: study.reproduce(out, asked.run, asked.dir)
 
 
-RESULTS = {"table": (Table, table), "add": (Add, add)}
+RESULTS = {"table": (Table, table), "add": (Add, add), "beside": (Beside, compare)}
 QUEUE = {"status": (Status, status), "next": (Next, following)}

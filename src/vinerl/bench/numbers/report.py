@@ -251,7 +251,6 @@ def _size(row: Row) -> str:
 
 def _data(rows: Sequence[Row], folder: Path) -> str:
     """What the script draws and tells; no < that could end the element early."""
-    names = list(dict.fromkeys((row.name, row.steps) for row in rows))
     panels = {
         name: {"across": panel.across, "log": panel.log, "whole": name == "success"}
         for name, panel in PANELS.items()
@@ -259,11 +258,22 @@ def _data(rows: Sequence[Row], folder: Path) -> str:
     facts = {
         "columns": {key: column._asdict() for key, column in COLUMNS.items()},
         "panels": panels,
-        "cells": [_facts(row, names.index((row.name, row.steps)), folder) for row in rows],
+        "cells": [_facts(*pair, folder) for pair in zip(rows, _colours(rows), strict=True)],
     }
     text = json.dumps(facts, allow_nan=False, separators=(",", ":"))
     text = text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     return f'<script type="application/json" id="data">{text}</script>'
+
+
+def _colours(rows: Sequence[Row]) -> list[int]:
+    """An agent has the same in every task, and another where a task has it at a second length."""
+    before: Counter[tuple[str, str]] = Counter()
+    looks = []
+    for row in rows:
+        looks.append((row.name, before[row.task, row.name]))
+        before[row.task, row.name] += 1
+    different = list(dict.fromkeys(looks))
+    return [different.index(look) for look in looks]
 
 
 def _facts(row: Row, colour: int, folder: Path) -> dict[str, Any]:
@@ -273,7 +283,7 @@ def _facts(row: Row, colour: int, folder: Path) -> dict[str, Any]:
         "task": row.task,
         "name": row.name,
         "steps": row.steps,
-        "colour": colour,  # the same agent has the same in every task
+        "colour": colour,
         "numbers": {key: text for key, (_, text) in summary.numbers(row).items()},
         "notes": summary.notes(cell),
         "source": found.origin if found else None,
@@ -286,7 +296,7 @@ def _facts(row: Row, colour: int, folder: Path) -> dict[str, Any]:
                 "seed": seed.seed,
                 "file": seed.path.relative_to(folder).as_posix(),
                 "success": seed.score,
-                "noise0": seed.facts["final"] and seed.facts["final"]["success_noise0"],
+                "noise0": (seed.facts["final"] or {}).get("success_noise0"),
                 "frozen": summary.frozen(seed),
                 **seed.facts["status"],
                 **seed.facts["provenance"],

@@ -18,7 +18,7 @@ import numpy as np
 from vinerl import disk
 from vinerl.agents import AGENTS
 from vinerl.bench.numbers.stats import bootstrap
-from vinerl.bench.run import jobs, runs
+from vinerl.bench.run import jobs, manifests, runs
 from vinerl.bench.run.runs import Run
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
@@ -26,7 +26,7 @@ from vinerl.train import metrics
 
 SCHEMA = 1
 ONLINE = ("online_steps", "utd", "balanced", "online_every")
-HOW = ("unroll",)  # fields of a config that say how to compute, and not what
+HOW = ("unroll", "fused")  # fields of a config that say how to compute, and not what
 SERIES = ("actor/bc", "actor/spread", "actor/estimate_max", "critic/q", "grad_norm/actor_max")
 
 
@@ -108,12 +108,16 @@ def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
         raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
     whole = manifest["run"]["steps"] + manifest["run"].get("online_steps", 0)
     steps = whole if manifest["ended"] else int(at[-1])
-    quiet = metrics.curve(lines, "eval/success_noise0")[1][: len(at) * bool(manifest["ended"])]
-    way = len(at) - (len(quiet) > 0)  # the last evaluation of a run that has ended is the final one
+    quiet = metrics.curve(lines, "eval/success_noise0")[1]  # nothing, if the agent has no noise
+    # The last evaluation of a run that has ended is the final one: where all members are frozen it
+    # comes early, and counts for all steps that are left.
+    ended = bool(manifest["ended"] and manifest["run"]["final_episodes"])
+    way = len(at) - ended
     files: dict[Path, dict[str, Any]] = {}
     for i, member in enumerate(manifest["members"]):
         recipe = recipe_of(manifest, member, steps)
         final = {"step": steps, "success": float(success[-1, i])}
+        final |= {"success_noise0": float(quiet[-1, i])} if len(quiet) else {}
         path = folder / "seeds" / where(recipe) / f"seed-{member['seed']}.json"
         if path.exists():
             raise InputError(f"{path} is there already: this seed of this recipe is published")
@@ -123,7 +127,7 @@ def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
             "seed": member["seed"],
             "status": {k: member[k] for k in ("status", "frozen_at") if k in member},
             "curve": {"step": at[:way].tolist(), "success": success[:way, i].tolist()},
-            "final": final | {"success_noise0": float(quiet[-1, i])} if len(quiet) else None,
+            "final": final if ended else None,
             "metrics": _metrics(lines, i),
             "provenance": _provenance(run, manifest),
         }
@@ -186,7 +190,7 @@ def completed(recipe: dict[str, Any]) -> dict[str, Any]:
     name, config = recipe["agent"]["name"], recipe["agent"]["config"]
     if name not in AGENTS:
         return recipe
-    usual = {k: jobs.freeze(v) for k, v in vars(AGENTS[name][0]).items() if k not in HOW}
+    usual = {k: manifests.freeze(v) for k, v in vars(AGENTS[name][0]).items() if k not in HOW}
     return recipe | {"agent": {"name": name, "config": usual | config}}
 
 
@@ -226,7 +230,9 @@ def label(recipe: dict[str, Any]) -> str:
     name, config = recipe["agent"]["name"], recipe["agent"]["config"]
     usual = jobs.resolve(jobs.Request(agent=name, task=recipe["task"])).config
     changed = {
-        k: v for k, v in config.items() if k != "precision" and jobs.freeze(getattr(usual, k)) != v
+        k: v
+        for k, v in config.items()
+        if k != "precision" and manifests.freeze(getattr(usual, k)) != v
     }
     return " ".join([name, *(f"{k}={v}" for k, v in changed.items())])
 

@@ -42,10 +42,16 @@ class Row(NamedTuple):
     @property
     def published(self) -> reference.Published | None:
         recipe = self.cell.recipe
-        agent = recipe["agent"]["name"]
-        if results.label(recipe) != agent:
+        if not as_published(recipe):
             return None
-        return reference.published(agent, tasks.named(recipe["task"]), self.steps)
+        task = tasks.named(recipe["task"])
+        return reference.published(recipe["agent"]["name"], task, self.steps)
+
+
+def as_published(recipe: dict[str, Any]) -> bool:
+    """Whether nothing was changed, and nothing done before or after the training."""
+    apart = {"pretrain", "online"} & set(recipe)
+    return not apart and results.label(recipe) == recipe["agent"]["name"]
 
 
 def rows(seeds: Sequence[Seed]) -> list[Row]:

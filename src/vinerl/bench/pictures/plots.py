@@ -19,7 +19,8 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
-COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d"]
+COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d", "#c2347e", "#2a9db0"]
+LEGEND: dict[str, Any] = {"framealpha": 0.6, "edgecolor": "none"}  # legible over a line
 GRID: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
@@ -144,7 +145,7 @@ def _panels(
         if name == "eval/success":
             axes.set_ylim(-0.03, 1.03)
     if len(sources) > 1:
-        grid.flat[0].legend(frameon=False, fontsize=8)
+        grid.flat[0].legend(**LEGEND, fontsize=8)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     figure.suptitle(f"{title}; mean and 95% bootstrap interval over seeds", x=0.01, ha="left")

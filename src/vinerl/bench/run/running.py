@@ -74,12 +74,10 @@ def resume(path: Path, steps: int | None = None, stack: int = 0) -> Run:
 def _done(job: Job, found: Material, manifest: dict[str, Any], begun: bool) -> Run:
     """To the end; from the last checkpoint and in groups once the memory was too small."""
     while True:
-        restored = None
         try:
             restored = _restored(job, found, manifest) if begun else None
             return _Running(job, found, manifest).run(restored)
         except jax.errors.JaxRuntimeError as error:
-            restored = None  # it is on the device
             among = _among(job, found).size
             job = memory.smaller(job, error, agent_of(job, found.data), found.data, among)
             begun = True
@@ -137,10 +135,10 @@ class _Running:
         self.among = _among(job, found)
         dealt = groups.deal(job.members, job.stack or job.members, self.among.size)
         self.groups = dealt if dealt.rounds > 1 else None  # otherwise all at once
-        self.turns, self.data = found.turns, found.turns or devices.copy(found.data, self.among)
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
-        self._save_manifest()
+        self._save_manifest()  # before the device is asked for memory, so that it can be resumed
+        self.turns, self.data = found.turns, found.turns or devices.copy(found.data, self.among)
         self.saver = Saver(self.folder, job.eval_every or 1, job=manifests.digest(manifest))
         self.evaluator = self.online = None
 
@@ -154,11 +152,11 @@ class _Running:
                 moment = self._train(restored, asked)
             self._final(moment)
         finally:
-            self.saver.close()
             if self.evaluator:
                 self.evaluator.close()
             if self.online:
                 self.online.live.close()
+            self.saver.close()  # last: a copy that found no memory is raised here
         run = Run(self.folder)
         self.manifest["ended"] = manifests.now()
         runs.draw(run, self.manifest)

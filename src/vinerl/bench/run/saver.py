@@ -27,7 +27,7 @@ class Restored(NamedTuple):
     """Where a run goes on."""
 
     step: int
-    stack: Stack
+    stack: Stack  # not on a device yet
     window: list[Metrics]  # blocks since the last log
     metrics_bytes: int  # of metrics.jsonl when it was saved
     replay: Params = None  # of the online phase, once it has begun
@@ -131,7 +131,6 @@ def restore(
             continue
         exact = lambda x: jnp.float32([float.fromhex(v) for v in x])
         window = [{n: exact(x) for n, x in block.items()} for block in saved["window"]]
-        stack = jax.device_put(stack)
         return Restored(saved["step"], stack, window, saved["metrics_bytes"], own)
     return None
 

@@ -113,7 +113,7 @@ def _cell(mean: float, low: float, high: float) -> str:
 
 
 def draw(found: Sequence[Panel], path: Path) -> Path:
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
+    from vinerl.bench.pictures.plots import COLOURS, GRID, LEGEND, STYLE, band, plt, save
 
     names = list(dict.fromkeys(row.name for panel in found for row in panel.rows))
     across = min(3, len(found))
@@ -134,7 +134,7 @@ def draw(found: Sequence[Panel], path: Path) -> Path:
             axes.set_title(panel.task, loc="left")
             axes.set(ylim=(-0.03, 1.03), xlabel="gradient steps", ylabel="success")
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
-            axes.legend(frameon=False, fontsize=7)
+            axes.legend(**LEGEND, fontsize=7)
         words = (
             "Published cells, mean and 95% bootstrap interval over seeds, on our data; in grey "
             "QAM's released curves on the official data (12 seeds)"

@@ -1,0 +1,204 @@
+"""`vinerl reproduce ablation`: what sampler and regulariser are worth, from what is published.
+
+ablation.jsonl   one object a line: every seed at every alpha
+ablation.md      each combination at its best alpha, and VINE less Euler, seed by seed
+ablation.png     all of it against alpha
+
+The combinations are the runs of the queue whose grid names a sampler. Nothing is trained here:
+`vinerl reproduce ablation-sampler` does that.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import groupby, product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from vinerl import disk
+from vinerl.bench.numbers import results, stats, summary
+from vinerl.bench.numbers.results import Cell
+from vinerl.bench.numbers.stats import Estimate
+from vinerl.bench.numbers.summary import Row
+from vinerl.bench.plans import queue
+from vinerl.bench.plans.entries import Entry
+from vinerl.bench.run import jobs, manifests
+from vinerl.train import metrics
+
+MEASURES = {
+    "success": "success",
+    "spread": "spread of actions",
+    "first": "gradient at the first estimate",
+    "gradient": "largest gradient norm",
+    "estimate": "largest estimate",
+}
+
+
+class Variant(NamedTuple):
+    """A run of the queue: a sampler, a regulariser, what else is changed, and cells by alpha."""
+
+    sampler: str
+    regulariser: str
+    other: str
+    cells: dict[float, Cell | None]  # None: missing
+
+    @property
+    def there(self) -> dict[float, Cell]:
+        return {alpha: cell for alpha, cell in self.cells.items() if cell}
+
+    @property
+    def best(self) -> float | None:
+        """The alpha of the highest success at the end; of equals, of the higher curve."""
+        mean = lambda seed: np.mean([*seed.facts["curve"]["success"], seed.score])
+        height = lambda cell: np.mean([mean(seed) for seed in cell.seeds])
+        of = {alpha: (cell.scores.mean(), height(cell)) for alpha, cell in self.there.items()}
+        return max(of, key=lambda alpha: of[alpha]) if of else None
+
+
+class Block(NamedTuple):
+    """What is compared: one group's runs of one task."""
+
+    group: str
+    task: str
+    steps: int
+    variants: list[Variant]
+
+
+class Gap(NamedTuple):
+    """VINE less Euler under one regulariser, over the seeds that both have."""
+
+    regulariser: str
+    other: str
+    at: str
+    seeds: int
+    difference: Estimate
+    chance: float  # of one as large, were every seed's sign a coin's
+
+
+def cost(folder: Path) -> str:
+    found = blocks(folder)
+    cells = [cell for b in found for v in b.variants for cell in v.cells.values()]
+    there = sum(cell is not None for cell in cells)
+    return (
+        f"nothing is trained: {there} of {len(cells)} cells are published and compared, in seconds"
+    )
+
+
+def reproduce(folder: Path, out: Path) -> list[Path]:
+    from vinerl.bench.studies import ablation_figure, ablation_page
+
+    found = blocks(folder)
+    out.mkdir(parents=True, exist_ok=True)
+    raw, page = out / "ablation.jsonl", out / "ablation.md"
+    told = (json.dumps(line, allow_nan=False) + "\n" for line in lines(found))
+    disk.write(raw, "".join(told).encode())
+    text = ablation_page.markdown(found)
+    disk.write(page, text.encode())
+    print(text)
+    drawn = [block for block in found if any(variant.there for variant in block.variants)]
+    return [raw, page, *([ablation_figure.draw(drawn, out / "ablation.png")] if drawn else [])]
+
+
+def blocks(folder: Path) -> list[Block]:
+    rows = summary.rows(results.read(folder))
+    entries = [e for e in queue.read(folder / "queue.toml") if "sampler" in e.own]
+    about = lambda entry: (entry.group, entry.task, entry.steps)
+    return [
+        Block(*key, [_variant(entry, rows) for entry in of]) for key, of in groupby(entries, about)
+    ]
+
+
+def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
+    config = vars(jobs.resolve(entry.request).config)
+    alphas = config["alpha"] if isinstance(config["alpha"], tuple) else (config["alpha"],)
+    other = {k: v for k, v in entry.own.items() if k not in ("sampler", "regulariser")}
+    words = ", ".join(f"{name} {value}" for name, value in other.items())
+    asked = {k: manifests.freeze(v) for k, v in config.items() if k not in results.HOW}
+
+    def cell(alpha: float) -> Cell | None:
+        agent = {"name": entry.agent, "config": asked | {"alpha": alpha}}
+        wanted = {"task": entry.task, "steps": entry.steps, "agent": agent}
+        found = [row.cell for row in rows if wanted.items() <= row.cell.recipe.items()]
+        plain = [cell for cell in found if not {"pretrain", "online"} & set(cell.recipe)]
+        return max(plain, key=lambda cell: len(cell.seeds)) if plain else None
+
+    cells = {alpha: cell(alpha) for alpha in alphas}
+    return Variant(config["sampler"], config["regulariser"], words, cells)
+
+
+def measures(cell: Cell) -> dict[str, np.ndarray]:
+    """Of every seed [S]: infinite for what was not finite, NaN for what the agent does not tell."""
+    told = [seed.facts["metrics"] for seed in cell.seeds]
+    series = lambda name: [_finite(of[name]["value"]) if name in of else [np.nan] for of in told]
+    step = [_finite(of.get("grad_norm/step", [0, np.nan])) for of in told]
+    return {
+        "success": cell.scores,
+        "spread": np.array([values[-1] for values in series("actor/spread")]),
+        "first": np.array([values[1] for values in step]),  # a_0 is noise
+        "gradient": np.array([max(values) for values in series("grad_norm/actor_max")]),
+        "estimate": np.array([max(values) for values in series("actor/estimate_max")]),
+    }
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    return [np.inf if value is None else float(value) for value in values]
+
+
+def lines(found: Sequence[Block]) -> Iterator[dict[str, Any]]:
+    for block in found:
+        for variant in block.variants:
+            for alpha, cell in variant.there.items():
+                about = {"group": block.group, "task": block.task, "steps": block.steps}
+                about |= {"sampler": variant.sampler, "regulariser": variant.regulariser}
+                about |= {"other": variant.other, "alpha": alpha}
+                seen = measures(cell)
+                for i, seed in enumerate(cell.seeds):
+                    each = {name: metrics.strict(float(x[i])) for name, x in seen.items()}
+                    yield about | {"seed": seed.seed} | each
+
+
+def gaps(block: Block) -> list[Gap]:
+    """For every regulariser that both samplers have: at their best alphas, and over all alphas."""
+    found: list[tuple[str, str, str, np.ndarray]] = []
+    of = {(v.sampler, v.regulariser, v.other): v for v in block.variants}
+    for (sampler, regulariser, other), euler in of.items():
+        vine = of.get(("vine", regulariser, other))
+        if sampler != "euler" or not vine:
+            continue
+        if vine.best is not None and euler.best is not None:
+            at = f"best: {vine.best:g} and {euler.best:g}"
+            found.append((regulariser, other, at, _paired(vine, [vine.best], euler, [euler.best])))
+        both = [alpha for alpha in vine.there if alpha in euler.there]
+        if len(both) > 1:
+            at = f"mean of {', '.join(f'{alpha:g}' for alpha in both)}"
+            found.append((regulariser, other, at, _paired(vine, both, euler, both)))
+    return [_gap(*one) for one in found if len(one[-1])]
+
+
+def _gap(regulariser: str, other: str, at: str, apart: np.ndarray) -> Gap:
+    """From the differences of seeds [S]."""
+    difference = Estimate(apart.mean(), *stats.bootstrap(apart))
+    return Gap(regulariser, other, at, len(apart), difference, coin(apart))
+
+
+def _paired(
+    one: Variant, alphas: Sequence[float], other: Variant, alphas_of_other: Sequence[float]
+) -> np.ndarray:
+    """Differences in success of the seeds that both have, which share start and batches."""
+    a, b = _by_seed(one, alphas), _by_seed(other, alphas_of_other)
+    return np.array([a[seed] - b[seed] for seed in a if seed in b])
+
+
+def _by_seed(variant: Variant, alphas: Sequence[float]) -> dict[int, float]:
+    """Mean success over alphas of the seeds that have them all."""
+    each = [{s.seed: s.score for s in variant.there[alpha].seeds} for alpha in alphas]
+    common = sorted(set.intersection(*map(set, each)))
+    return {seed: float(np.mean([of[seed] for of in each])) for seed in common}
+
+
+def coin(differences: np.ndarray) -> float:
+    """How often a mean as far from 0 comes out when every sign [S] is a coin's; 2 / 2^S at best."""
+    signs = np.array(list(product((-1, 1), repeat=len(differences))))
+    drawn = np.abs(signs @ differences)
+    return float(np.mean(drawn >= np.abs(differences.sum()) - 1e-9))

@@ -1,0 +1,168 @@
+"""What the ablation says of cells made by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from cells import publish
+from vinerl import cli
+from vinerl.bench.studies import ablation, ablation_page
+
+ANT = "antmaze-large-navigate-singletask-task2-v0"
+QUEUE = f"""
+[ablation-sampler]
+tasks = ["{ANT}"]
+seeds = [0, 1]
+steps = 1000
+common = {{ precision = "bfloat16" }}
+grid = [
+  {{ sampler = "vine", regulariser = "flow" }},
+  {{ sampler = "euler", regulariser = "flow" }},
+  {{ sampler = "vine", regulariser = "endpoint", noise = 0.0 }},
+]
+[ablation-sampler.alpha]
+antmaze-large = [3.0, 10.0, 30.0]
+
+[chunks]
+tasks = ["{ANT}"]
+seeds = [0]
+steps = 1000
+grid = [{{ horizon = 5 }}]
+"""
+
+
+def told(spread=0.1, largest: float | None = 7.0, estimate=2.0, first=0.5):
+    """A run's metrics; the values before the last tell whether it is the last or the largest."""
+    return {
+        "actor/spread": {"step": [1, 2], "value": [9.0, spread]},
+        "grad_norm/actor_max": {"step": [1, 2], "value": [largest, 1.0]},
+        "actor/estimate_max": {"step": [1, 2], "value": [estimate, 1.0]},
+        "grad_norm/step": [0.0, first, 3.0],
+    }
+
+
+def add(folder, sampler, alpha, scores, way=None, metrics=None, first=0, **fields):
+    fields |= {"sampler": sampler, "regulariser": "flow", "alpha": alpha}
+    fields |= {"precision": "bfloat16"}
+    scores = dict(enumerate(scores, start=first))
+    publish(folder, "vine", ANT, 1000, scores, way, fields, metrics or told())
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "queue.toml").write_text(QUEUE)
+    return tmp_path
+
+
+def block(folder):
+    (found,) = ablation.blocks(folder)
+    return found
+
+
+def page(folder):
+    return ablation_page.markdown(ablation.blocks(folder)).splitlines()
+
+
+def test_nothing_published_is_a_table_of_missing_cells(folder):
+    rows = [line for line in page(folder) if line.startswith(("| vine", "| euler"))]
+    assert rows == [
+        "| vine | flow |  |" + " – |" * 7,
+        "| euler | flow |  |" + " – |" * 7,
+        "| vine | endpoint | noise 0.0 |" + " – |" * 7,
+    ]
+    assert "Differences looked at: 0, 0 of them with no 0 in their interval." in page(folder)
+    assert ablation.cost(folder).startswith("nothing is trained: 0 of 9 cells")
+
+
+def test_the_best_alpha_is_that_of_the_highest_success_at_the_end(folder):
+    add(folder, "vine", 3.0, [0.2, 0.4])
+    add(folder, "vine", 30.0, [0.4, 0.6])
+    assert block(folder).variants[0].best == 30.0
+    add(folder, "vine", 10.0, [0.5, 0.7], {500: 0.0})
+    assert block(folder).variants[0].best == 10.0
+
+
+def test_of_equal_ends_the_higher_curve_is_best(folder):
+    for alpha, height in ((3.0, 0.3), (10.0, 0.8), (30.0, 0.1)):
+        add(folder, "vine", alpha, [0.9, 0.9], {500: height})
+    assert block(folder).variants[0].best == 10.0
+
+
+def test_a_row_has_the_last_spread_the_first_gradient_and_what_was_largest(folder):
+    add(folder, "vine", 3.0, [0.4, 0.8], metrics=told(0.25, 70.0, 5.0, 0.125))
+    add(folder, "vine", 10.0, [0.1, 0.1], metrics=told(estimate=99.0))
+    (row,) = [line for line in page(folder) if line.startswith("| vine | flow")]
+    assert row == (
+        "| vine | flow |  | 3 (of 2, 1 missing) | 2 | 0.60 [0.40, 0.80] | 0.25 | 0.12 | 70 | 5 |"
+    )
+
+
+def test_what_was_not_finite_is_said_and_what_is_not_told_is_missing(folder):
+    metrics = told(largest=None)
+    del metrics["actor/spread"]
+    add(folder, "euler", 3.0, [0.5, 0.5], metrics=metrics)
+    (row,) = [line for line in page(folder) if line.startswith("| euler")]
+    assert row.endswith("| 0.50 [0.50, 0.50] | – | 0.5 | not finite | 2 |")
+
+
+def test_differences_are_taken_seed_by_seed(folder):
+    """Best alphas 10 and 3: 0.2 on both seeds. Over both alphas: (0.4 - 0.3, 0.5 - 0.4)."""
+    add(folder, "vine", 3.0, [0.1, 0.2])
+    add(folder, "vine", 10.0, [0.7, 0.8])
+    add(folder, "euler", 3.0, [0.5, 0.6])
+    add(folder, "euler", 10.0, [0.1, 0.2])
+    add(folder, "euler", 30.0, [0.0, 0.0])
+    best, mean = ablation.gaps(block(folder))
+    assert (best.at, best.seeds, best.chance) == ("best: 10 and 3", 2, 0.5)
+    assert np.array(best.difference) == pytest.approx([0.2, 0.2, 0.2])
+    assert (mean.at, mean.seeds) == ("mean of 3, 10", 2)
+    assert np.array(mean.difference) == pytest.approx([0.1, 0.1, 0.1])
+    words = "Differences looked at: 2, 2 of them with no 0 in their interval."
+    assert any(line.startswith(words) for line in page(folder))
+
+
+def test_only_seeds_that_both_have_are_compared(folder):
+    add(folder, "vine", 3.0, [0.1, 0.2, 1.0, 1.0])
+    add(folder, "euler", 3.0, [0.3, 0.4])
+    (gap,) = ablation.gaps(block(folder))
+    assert gap.seeds == 2
+    assert float(gap.difference.value) == pytest.approx(-0.2)
+    add(folder, "vine", 10.0, [1.0], first=9)
+    assert block(folder).variants[0].best == 10.0
+    assert ablation.gaps(block(folder)) == []
+
+
+def test_other_configs_and_other_phases_are_not_the_queues(folder):
+    add(folder, "vine", 3.0, [0.5], tau=0.01)
+    fields = {"sampler": "vine", "regulariser": "flow", "alpha": 3.0, "precision": "bfloat16"}
+    publish(folder, "vine", ANT, 1000, {0: 0.5}, fields=fields, pretrain=100)
+    publish(folder, "vine", ANT, 2000, {0: 0.5}, fields=fields)
+    assert not any(variant.there for variant in block(folder).variants)
+
+
+def test_the_coins_chance_by_hand():
+    """Of eight signs of (1, 1, 1) two are as far out; (2, 1, -1) reaches 2 with all but two."""
+    assert ablation.coin(np.array([1.0, 1.0, 1.0])) == 2 / 8
+    assert ablation.coin(np.array([2.0, 1.0, -1.0])) == 6 / 8
+    assert ablation.coin(np.array([0.0, 0.0])) == 1
+    assert ablation.coin(np.array([0.3])) == 1
+
+
+def test_the_command_writes_lines_tables_and_a_picture(folder, capsys):
+    words = ["reproduce", "ablation", "--folder", str(folder), "--out", str(folder / "out")]
+    cli.main(words)
+    assert not (folder / "out" / "ablation.png").exists()
+    add(folder, "vine", 3.0, [0.5, 0.75])
+    add(folder, "euler", 3.0, [0.5, 0.25], metrics=told(largest=None))
+    cli.main(words)
+    assert "| flow |  | best: 3 and 3 | 2 | +0.25 [+0.00, +0.50] | 1 |" in capsys.readouterr().out
+    lines = (folder / "out" / "ablation.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [(x["sampler"], x["seed"], x["success"], x["gradient"]) for x in found] == [
+        ("vine", 0, 0.5, 7.0),
+        ("vine", 1, 0.75, 7.0),
+        ("euler", 0, 0.5, None),
+        ("euler", 1, 0.25, None),
+    ]
+    assert (folder / "out" / "ablation.png").stat().st_size > 5000
