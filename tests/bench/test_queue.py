@@ -121,7 +121,10 @@ def test_what_is_missing_is_what_nobody_published(tmp_path):
     assert queue.missing(first, some) == [{"seed": 1, "alpha": 10.0}]
     assert queue.missing(first, published(first, all_four)) == []
     assert queue.missing(replace(first, steps=3000), some + published(last, [{"seed": 0}])) != []
-    assert queue.missing(last, published(last, [{"seed": 0}])) == []
+    (seed,) = published(last, [{"seed": 0}])
+    assert queue.missing(last, [seed]) == []
+    cloned_first = seed._replace(recipe=seed.recipe | {"pretrain": 100})
+    assert queue.missing(last, [cloned_first]) == [{"seed": 0}]
 
 
 def test_one_dataset_at_a_time_as_much_as_fits(tmp_path):

@@ -9,7 +9,7 @@ them.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -81,8 +81,6 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
     config |= {k: v for k, v in member.items() if k in config}
     card = data["card"]
     made = {"recipe": card["recipe"], "mujoco": card["versions"]["mujoco"]} if card else {}
-    online = {n: manifest["run"][n] for n in ONLINE if manifest["run"].get("online_steps")}
-    before_and_after = {"pretrain": manifest["run"].get("pretrain", 0), "online": online}
     return {
         "task": manifest["task"],
         "data": made or {"origin": data["origin"], "sha256": data["sha256"]},
@@ -95,7 +93,13 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
             "config": {k: v for k, v in config.items() if k not in HOW},
         },
         "steps": steps,
-    } | {name: how for name, how in before_and_after.items() if how}
+    } | beside_training(manifest["run"])
+
+
+def beside_training(run: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run does before and after its offline training, if anything."""
+    online = {n: run[n] for n in ONLINE if run.get("online_steps")}
+    return {n: how for n, how in (("pretrain", run.get("pretrain", 0)), ("online", online)) if how}
 
 
 def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:

@@ -73,10 +73,13 @@ def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
 def missing(entry: Entry, published: Sequence[Seed]) -> list[dict[str, Any]]:
     """The members of an entry that no published seed answers."""
     job = jobs.resolve(entry.request)
+    run = {name: manifests.freeze(getattr(job, name)) for name in manifests.KEPT}
+    same = {"task": entry.task, "steps": job.total, "pretrain": None, "online": None}
+    same |= results.beside_training(run)
     there = [
         (seed.seed, seed.recipe["agent"])
         for seed in published
-        if seed.recipe["task"] == entry.task and seed.recipe["steps"] == entry.steps
+        if all(seed.recipe.get(name) == value for name, value in same.items())
     ]
     every = stack.members(job.config, job.seeds)
     wanted = [manifests.member_of(every, i) for i in range(job.members)]
