@@ -42,11 +42,12 @@ def told(spread=0.1, largest: float | None = 7.0, estimate=2.0, first=0.5):
     }
 
 
-def add(folder, sampler, alpha, scores, way=None, metrics=None, first=0, **fields):
+def add(folder, sampler, alpha, scores, way=None, metrics=None, first=0, data=None, **fields):
     fields |= {"sampler": sampler, "regulariser": "flow", "alpha": alpha}
     fields |= {"precision": "bfloat16"}
     scores = dict(enumerate(scores, start=first))
-    publish(folder, "vine", ANT, 1000, scores, way, fields, metrics or told())
+    recipe = {"data": data} if data else {}
+    publish(folder, "vine", ANT, 1000, scores, way, fields, metrics or told(), **recipe)
 
 
 @pytest.fixture
@@ -166,3 +167,14 @@ def test_the_command_writes_lines_tables_and_a_picture(folder, capsys):
         ("euler", 1, 0.25, None),
     ]
     assert (folder / "out" / "ablation.png").stat().st_size > 5000
+
+
+def test_cells_on_other_data_are_not_compared(folder):
+    other = {"origin": "mine", "sha256": "e" * 64}
+    add(folder, "vine", 10.0, [0.5, 0.5])
+    add(folder, "euler", 10.0, [0.1], data=other)
+    vine, euler, _ = block(folder).variants
+    assert (len(vine.there), len(euler.there)) == (1, 0)
+    add(folder, "euler", 3.0, [0.1, 0.1], data=other)
+    vine, euler, _ = block(folder).variants
+    assert (len(vine.there), sorted(euler.there)) == (0, [3.0, 10.0])

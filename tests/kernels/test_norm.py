@@ -77,3 +77,14 @@ def test_an_update_uses_the_kernel_in_bfloat16_when_asked_to_or_on_a_gpu(fused, 
     gradient = lambda state, key: learner.gradient(agent, state, batch, key)
     traced = str(jax.make_jaxpr(gradient)(state, jax.random.key(0)))
     assert ("pallas_call" in traced) is used
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices", "used"), [("gpu", 1, True), ("gpu", 2, False), ("cpu", 1, False)]
+)
+def test_left_to_itself_the_kernel_is_for_a_single_gpu(monkeypatch, backend, devices, used):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    monkeypatch.setattr(jax, "device_count", lambda: devices)
+    with kernels.chosen(None):
+        assert kernels.fused() is used
+    assert not kernels.fused()

@@ -9,6 +9,7 @@ The combinations are the runs of the queue whose grid names a sampler. Nothing i
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import groupby, product
 from pathlib import Path
@@ -26,6 +27,7 @@ from vinerl.bench.plans.entries import Entry
 from vinerl.bench.run import jobs, manifests
 from vinerl.train import metrics
 
+SETTING = ("data", "simulator", "protocol")  # of a recipe
 MEASURES = {
     "success": "success",
     "spread": "spread of actions",
@@ -101,12 +103,26 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
 
 
 def blocks(folder: Path) -> list[Block]:
-    rows = summary.rows(results.read(folder))
+    rows = alike(summary.rows(results.read(folder)))
     entries = [e for e in queue.read(folder / "queue.toml") if "sampler" in e.own]
     about = lambda entry: (entry.group, entry.task, entry.steps)
     return [
         Block(*key, [_variant(entry, rows) for entry in of]) for key, of in groupby(entries, about)
     ]
+
+
+def alike(rows: Sequence[Row]) -> list[Row]:
+    """Of each task and length those on the same data under the same protocol: where most seeds are.
+
+    What another dataset does to a cell is not what its sampler does.
+    """
+    where = lambda row: (row.cell.recipe["task"], row.cell.recipe["steps"])
+    setting = lambda row: json.dumps([row.cell.recipe[name] for name in SETTING], sort_keys=True)
+    seeds = Counter[tuple[Any, str]]()
+    for row in rows:
+        seeds[where(row), setting(row)] += len(row.cell.seeds)
+    most = {place: how for (place, how), _ in reversed(seeds.most_common())}
+    return [row for row in rows if most[where(row)] == setting(row)]
 
 
 def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench.numbers import beside, reference, results, stats
+from vinerl.bench.numbers import beside, reference, results, stats, summary
 from vinerl.bench.numbers.reference import FINAL, Key, Published, Score
 from vinerl.bench.numbers.results import Cell, Seed
 from vinerl.bench.pictures import show
@@ -114,7 +114,7 @@ def cells_of(seeds: Sequence[Seed]) -> Cells:
     found: dict[tuple[Key, int], list[Cell]] = {}
     for cell in results.cells(seeds):
         task, agent = tasks.named(cell.recipe["task"]), cell.recipe["agent"]["name"]
-        if agent in AGENTS and task.domain in DOMAINS and beside.as_published(cell.recipe):
+        if agent in AGENTS and task.domain in DOMAINS and summary.as_published(cell.recipe):
             key = Key(agent, task.domain, int(task.name.removesuffix("-v0")[-1]))
             found.setdefault((key, cell.recipe["steps"]), []).append(cell)
     return found

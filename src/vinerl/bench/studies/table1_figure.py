@@ -56,7 +56,7 @@ def panels(seeds: Sequence[Seed]) -> list[list[Row]]:
     about = lambda row: (row.task, AGENTS.index(row.cell.recipe["agent"]["name"]))
     known = lambda row: row.cell.recipe["agent"]["name"] in AGENTS and "success" in row.lines
     rows = [row for row in summary.rows(seeds) if known(row) and _counterpart(row)]
-    rows = [row for row in rows if beside.as_published(row.cell.recipe)]
+    rows = [row for row in rows if summary.as_published(row.cell.recipe)]
     return [list(of) for _, of in groupby(sorted(rows, key=about), about)]
 
 
