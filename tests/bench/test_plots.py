@@ -3,6 +3,7 @@
 import json
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -106,6 +107,15 @@ def test_a_line_of_a_comparison_names_its_run_and_counts_frozen_members(run, fig
     plots.compare([run, Run(other)], tmp_path / "both.png")
     labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
     assert labels == ["one (1 of 2 frozen)", "two"]
+
+
+def test_a_path_that_ends_in_no_number_is_drawn_up_to_there(run, figures):
+    final = json.loads((run.path / "final.json").read_text())
+    final["episodes"]["eval/success"][0][0]["path"].append([None, None])
+    (run.path / "final.json").write_text(json.dumps(final))
+    plots.draw(run, run.manifest)
+    path = figures[-1].axes[0].lines[0]
+    np.testing.assert_array_equal(path.get_xdata(), [0, 0.5, np.nan])
 
 
 @pytest.mark.parametrize("suffix", ["pdf", "svg"])

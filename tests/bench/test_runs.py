@@ -20,6 +20,7 @@ from vinerl.bench.run import evaluation, jobs, provenance, running, runs, tasks,
 from vinerl.bench.run.runs import Run
 from vinerl.bench.run.saver import Saver
 from vinerl.data import files
+from vinerl.envs.pool import Report
 from vinerl.errors import InputError
 from vinerl.train import checkpoint, loop, offline, stack
 
@@ -331,6 +332,22 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path):
 def test_an_evaluation_that_cannot_be_is_refused(done, options, said):
     with pytest.raises(InputError, match=said):
         evaluation.again(done.run, **options)
+
+
+def test_an_episode_that_broke_the_simulator_is_written_down(tmp_path):
+    nan, inf = float("nan"), float("inf")
+    report = Report(0.0, [-1.0, nan], [[1.0, 2.0], [nan, inf]], broken=True)
+    evaluation.save(tmp_path / "final.json", {"eval/success": [[report]]}, {})
+    ((episode,),) = strict((tmp_path / "final.json").read_text())["episodes"].values()
+    assert episode == [
+        {
+            "success": 0.0,
+            "return": None,
+            "length": 2,
+            "path": [[1.0, 2.0], [None, None]],
+            "rewards": [],
+        }
+    ]
 
 
 def test_a_damaged_policy_is_refused(done, tmp_path):

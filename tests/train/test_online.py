@@ -104,6 +104,17 @@ def test_everything_that_happened_is_kept_in_order():
     assert min(masked, limited) > 2, "both kinds of ends have been seen"
 
 
+def test_what_is_no_number_cuts_an_episode_off_and_is_not_kept():
+    """The second observation of every episode is NaN: the first stands for it, and it goes on."""
+    lanes = Lanes("toy_envs:Exploding")
+    lanes.answer({"do": "reset", "slots": [0], "seeds": [7]}, [])
+    step = lambda: lanes.answer({"do": "step", "slots": [0]}, [np.zeros((1, 1, 2), np.float32)])
+    said = [step() for _ in range(2)]
+    assert [obs[0].tolist() for _, obs in said] == [[[1, 7]], [[1, 7]]]
+    ends = [(x["terminated"], x["truncated"]) for header, _ in said for x in header["reports"]]
+    assert ends == [(False, False), (False, True)]
+
+
 def test_a_chunk_is_executed_open_loop_and_ends_with_its_episode():
     phase = plain(by_clock, seeds=(0,))
     phase(0, DATA, 12)

@@ -6,6 +6,7 @@ Evaluation needs to know how an episode went; who learns must be told every step
 {"do": "step", "slots": [..]} actions [N, 1, A]     -> observations; what each step brought
 """
 
+import copy
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -65,12 +66,24 @@ class Live:
 
 
 class Lane(Slot):
-    """An environment that reports every step."""
+    """An environment that reports every step.
+
+    Where the simulator gives NaN or infinity the episode is cut off and stays where it was, so
+    that nobody learns from such a number.
+    """
+
+    def reset(self, seed: int) -> Any:
+        obs = super().reset(seed)
+        self.seen = copy.deepcopy(obs)  # an environment may go on to write into its own
+        return obs
 
     def _step(self, chunk: np.ndarray) -> tuple[Any, dict]:
         obs, reward, terminated, truncated, _ = self.env.step(chunk[0])
-        broken = not all(np.isfinite(x).all() for x in wire.leaves(obs))
-        ends = {"terminated": bool(terminated), "truncated": bool(truncated or broken)}
+        if not all(np.isfinite(x).all() for x in (*wire.leaves(obs), reward)):
+            cut = {"terminated": False, "truncated": True}
+            return self.seen, cut | {"reward": float(np.nan_to_num(reward, posinf=0, neginf=0))}
+        self.seen = copy.deepcopy(obs)
+        ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
         return obs, ends | {"reward": float(reward)}
 
 

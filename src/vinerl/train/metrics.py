@@ -26,6 +26,8 @@ def strict(value: Any) -> Any:
     """The value with null for every number JSON has no word for."""
     if isinstance(value, list):
         return [strict(x) for x in value]
+    if isinstance(value, dict):
+        return {name: strict(x) for name, x in value.items()}
     return value if not isinstance(value, float) or math.isfinite(value) else None
 
 

@@ -173,11 +173,11 @@ def paths(run: Run, origin: Stamp) -> Path | None:
         for e in of_member:
             colour = COLOURS[0] if e["success"] else COLOURS[1]
             if maze and e["path"]:
-                x, y = np.transpose(e["path"])
+                x, y = np.array(e["path"], float).T
                 axes.plot(x, y, color=colour, lw=0.9, alpha=0.7)
                 axes.plot(x[0], y[0], "o", color=colour, ms=3)
             elif e["rewards"]:
-                axes.plot(e["rewards"], color=colour, lw=0.9, alpha=0.7)
+                axes.plot(np.array(e["rewards"], float), color=colour, lw=0.9, alpha=0.7)
                 axes.set_xlabel("environment steps")
                 axes.set_ylabel("reward")
         reached = sum(e["success"] for e in of_member)

@@ -17,7 +17,7 @@ from vinerl.bench.run.runs import Run, Subject
 from vinerl.envs.pool import Pool, Report
 from vinerl.errors import InputError, WorkerError
 from vinerl.rl.learner import AgentConfig
-from vinerl.train import evaluate
+from vinerl.train import evaluate, metrics
 from vinerl.types import Params
 
 LANES = 10  # environments of one member that are stepped together
@@ -177,7 +177,10 @@ def successes(reports: Reports) -> np.ndarray:
 
 
 def save(path: Path, found: dict[str, Reports], facts: dict) -> None:
-    """Every episode: success, return, length; of a few the path (or rewards), for the picture."""
+    """Every episode: success, return, length; of a few the path (or rewards), for the picture.
+
+    What a simulator gave that is not finite is written as null.
+    """
 
     def one(i: int, report: Report) -> dict[str, Any]:
         drawn = i < LANES
@@ -193,7 +196,7 @@ def save(path: Path, found: dict[str, Reports], facts: dict) -> None:
         name: [[one(i, r) for i, r in enumerate(member)] for member in reports]
         for name, reports in found.items()
     }
-    text = json.dumps({"environment": facts, "episodes": episodes}, allow_nan=False)
+    text = json.dumps({"environment": facts, "episodes": metrics.strict(episodes)}, allow_nan=False)
     disk.write(path, text.encode())
 
 
