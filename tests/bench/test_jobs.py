@@ -285,3 +285,17 @@ def test_a_checkpoint_is_never_far_behind(eval_every, log_every, save_every):
     assert loop.interval(job.eval_every, job.log_every, job.save_every) == loop.interval(
         job.eval_every, job.log_every
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "save_every"),
+    [
+        ({"steps": 1_000_000}, 10_000),
+        ({"steps": 300_000}, 6_000),  # logged every 3,000; ten parts of 30,000
+        ({"steps": 40, "log_every": 10}, 10),
+        ({"steps": 20_000}, 2_000),
+    ],
+)
+def test_nor_is_it_without_evaluations(options, save_every):
+    request = jobs.request("vine", {"data": "x.npz", "eval_every": 0} | options)
+    assert jobs.resolve(request).save_every == save_every

@@ -1,5 +1,6 @@
 """A job comes back from its manifest, also from one that an earlier version wrote."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -61,3 +62,9 @@ def test_infinity_can_be_one_value_of_a_stack():
         "seed 0, max_grad_norm 1",
         "seed 0, max_grad_norm inf",
     ]
+
+
+def test_a_manifest_knows_which_infinity():
+    several = (1.0, math.inf, -math.inf)
+    assert manifests.freeze(several) == [1.0, "inf", "-inf"]
+    assert manifests.thaw(manifests.freeze(several)) == several

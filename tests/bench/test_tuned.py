@@ -96,6 +96,19 @@ def test_an_unknown_protocol_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"data": "own.npz"}, "--data"),
+        ({}, tasks.DEFAULT),
+        ({"task": "antmaze-medium-navigate-singletask-task2-v0"}, "antmaze-medium-navigate"),
+    ],
+)
+def test_a_protocol_without_values_for_the_data_is_refused(options, where):
+    with pytest.raises(InputError, match=f"--protocol vine: .*cube-triple, and none for {where}"):
+        jobs.resolve(jobs.request("fql", options | {"protocol": "vine"}))
+
+
+@pytest.mark.parametrize(
     ("agent", "domain", "field"),
     [
         ("qam-fql", "puzzle-3x3-sparse", "alpha"),

@@ -195,8 +195,7 @@ def resolve(request: Request) -> Job:
         raise InputError(
             f"--rescale-actions is for --data: the actions of {task.name} lie in [-1, 1] already"
         )
-    if request.protocol not in (None, *tuned.RUN):
-        raise InputError(f"--protocol {request.protocol}: there are {', '.join(tuned.RUN)}")
+    tuned.check(request.protocol, task)
     tuned.refuse_plain(request.agent, task, request.fields)
     row = tuned.row(request.agent, task, request.protocol)
     chosen = row.agent if row else {}
@@ -235,7 +234,7 @@ def resolve(request: Request) -> Job:
         eval_every = min(eval_every, steps)
     every = eval_every or max(1, steps // 10)
     log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
-    save_every = _save_every(eval_every, log_every) or log_every * max(1, every // log_every)
+    save_every = _save_every(eval_every or log_every * max(1, every // log_every), log_every)
     limit = loop.interval(steps, log_every, eval_every, save_every)
     utd = _online(request)
     if request.block and limit % request.block:
@@ -284,11 +283,11 @@ def resolve(request: Request) -> Job:
     )
 
 
-def _save_every(eval_every: int, log_every: int) -> int:
-    """At every evaluation and, where these are far apart, between them."""
-    part = loop.interval(eval_every, log_every)
-    often = [n for n in range(part, SAVE + 1, part) if eval_every % n == 0]
-    return eval_every if eval_every <= SAVE else often[-1] if often else part
+def _save_every(every: int, log_every: int) -> int:
+    """At every evaluation, or so, and where these are far apart, between them."""
+    part = loop.interval(every, log_every)
+    often = [n for n in range(part, SAVE + 1, part) if every % n == 0]
+    return every if every <= SAVE else often[-1] if often else part
 
 
 def _online(request: Request) -> Fraction:

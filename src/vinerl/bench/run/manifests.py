@@ -31,16 +31,16 @@ BEFORE |= {"pretrain": 0, "online_steps": 0, "utd": "1", "balanced": False, "onl
 
 
 def freeze(value: Any) -> Any:
-    """A field of a config as strict JSON; infinity becomes a word."""
+    """A field of a config as strict JSON; infinity becomes a word, with its sign."""
     if isinstance(value, tuple | list):
         return [freeze(x) for x in value]
-    return "inf" if isinstance(value, float) and math.isinf(value) else value
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def thaw(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(thaw(x) for x in value)
-    return math.inf if value == "inf" else value
+    return float(value) if value in ("inf", "-inf") else value
 
 
 def spec_to(spec: Spec) -> dict[str, Any]:

@@ -105,6 +105,17 @@ def home(agent: str) -> Protocol:
     return "vine" if agent == "vine" else "qam"
 
 
+def check(protocol: str | None, task: tasks.Task | None) -> None:
+    """A protocol is known by name, and has values for the domain."""
+    if protocol not in (None, *RUN):
+        raise InputError(f"--protocol {protocol}: there are {', '.join(RUN)}")
+    if protocol and (not task or task.domain not in DOMAINS):
+        raise InputError(
+            f"--protocol {protocol}: it has values for the tasks of {', '.join(DOMAINS)}, and none "
+            f"for {task.name if task else '--data'}; give the fields one by one (--agent.FIELD)"
+        )
+
+
 def row(agent: str, task: tasks.Task | None, protocol: Protocol | None = None) -> Row | None:
     """What is chosen for an agent on a task; the default job's run options are for any agent."""
     if task is None:
