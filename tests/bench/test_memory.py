@@ -264,6 +264,23 @@ def test_what_does_not_fit_is_split_and_goes_on(data, tmp_path, fail_if, capsys)
 
 
 @pytest.mark.usefixtures("tight")
+def test_groups_that_do_not_fit_after_all_are_halved(data, tmp_path, fail_if):
+    """By the compiler's account three of seven fit at once; in truth one does."""
+    sizes = fail_if(lambda members, calls: members > 1)
+    run = vinerl.train(data=data, out=tmp_path / "run", **OPTIONS | {"seeds": range(7), "steps": 1})
+    assert sizes == [7, 2, 1, 1, 1, 1, 1, 1, 1]
+    assert run.manifest["ended"]
+
+
+@pytest.mark.usefixtures("tight")
+def test_not_even_one_at_once_ends_it(data, tmp_path, fail_if):
+    sizes = fail_if(lambda members, calls: True)
+    with pytest.raises(InputError, match=r"5 members, 1 at once .* using the device. Lower"):
+        vinerl.train(data=data, out=tmp_path / "run", **OPTIONS | {"seeds": range(5)})
+    assert sizes == [5, 3, 1]
+
+
+@pytest.mark.usefixtures("tight")
 def test_a_size_that_was_asked_for_is_kept_to(data, tmp_path, fail_if):
     fail_if(lambda members, calls: members > 3)
     with pytest.raises(InputError, match=r"7 members, 4 at once .* --stack 2 begins it again"):

@@ -45,19 +45,28 @@ class Need(NamedTuple):
 
 
 def smaller(
-    job: Job, error: Exception, agent_of: AgentOf, data: Transitions, devices: int = 1
+    job: Job,
+    error: Exception,
+    agent_of: AgentOf,
+    data: Transitions,
+    devices: int = 1,
+    asked: int = 0,
 ) -> Job:
     """The job in groups that fit, after it ran out of memory; an InputError where none do.
 
-    A size that was asked for is kept to.
+    A size that was asked for is kept to. Groups that were found here and are too large after all
+    are halved.
     """
     if "RESOURCE_EXHAUSTED" not in str(error):
         raise error
     traceback.clear_frames(error.__traceback__)  # they hold arrays on the device
     print("out of device memory; compiling for 1 and 2 members to see what fits", flush=True)
     need, space = estimate(agent_of, members(job.config, job.seeds), data), room()
-    size = devices * need.at_once(job.members // devices, space) if need and space else 0
-    if job.stack or not 0 < size < job.members:
+    share = job.members // devices
+    size = devices * need.at_once(share, space) if need and space else 0
+    if job.stack:
+        size = min(size, devices * (_at_once(job, devices) // devices // 2))
+    if asked or not 0 < size < job.members:
         raise InputError(advice(job, str(error), need, space, devices)) from error
     print(
         f"{_members(job.members)} do not fit: at most {size} at once (--stack {size})", flush=True
@@ -108,7 +117,7 @@ def room() -> int | None:
 def advice(job: Job, error: str, need: Need | None, room: int | None, devices: int = 1) -> str:
     """One paragraph: what was asked, what there is, what would fit, what to run."""
     share, (first, *_) = job.members // devices, error.splitlines()
-    at_once = devices * deal(job.members, job.stack or job.members, devices).size
+    at_once = _at_once(job, devices)
     groups = f", {at_once} at once" if at_once < job.members else ""
     said = [
         f"the device ran out of memory with {_members(job.members)}{groups} "
@@ -131,6 +140,11 @@ def advice(job: Job, error: str, need: Need | None, room: int | None, devices: i
             group, apart = found, fits
     said += [] if group else [_apart(job, apart)]
     return " ".join([*said, _kept(job, f" --stack {group}" if group else "")])
+
+
+def _at_once(job: Job, devices: int) -> int:
+    """Members of a group."""
+    return devices * deal(job.members, job.stack or job.members, devices).size
 
 
 def _kept(job: Job, flag: str) -> str:

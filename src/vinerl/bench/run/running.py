@@ -73,13 +73,14 @@ def resume(path: Path, steps: int | None = None, stack: int = 0) -> Run:
 
 def _done(job: Job, found: Material, manifest: dict[str, Any], begun: bool) -> Run:
     """To the end; from the last checkpoint and in groups once the memory was too small."""
+    asked = job.stack
     while True:
         try:
             restored = _restored(job, found, manifest) if begun else None
             return _Running(job, found, manifest).run(restored)
         except jax.errors.JaxRuntimeError as error:
-            among = _among(job, found).size
-            job = memory.smaller(job, error, agent_of(job, found.data), found.data, among)
+            among, make = _among(job, found).size, agent_of(job, found.data)
+            job = memory.smaller(job, error, make, found.data, among, asked)
             begun = True
 
 
