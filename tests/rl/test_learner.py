@@ -1,4 +1,4 @@
-"""How an update multiplies matrices."""
+"""How an update, and what goes with it, multiplies matrices."""
 
 from dataclasses import replace
 
@@ -9,7 +9,7 @@ from jax.extend import core
 
 from tiny import SPEC, dataset, tiny
 from vinerl.rl import learner
-from vinerl.train import offline
+from vinerl.train import offline, pretrain, stack
 
 FULL = (jax.lax.Precision.HIGHEST,) * 2
 
@@ -39,6 +39,22 @@ def test_products_of_an_update_are_as_precise_as_asked_for(precision, wanted):
     step = lambda *inputs: offline.train_step(agent, *inputs)
     traced = jax.make_jaxpr(step)(dataset(), key, state)
     assert set(products(traced.jaxpr)) == wanted
+
+
+def test_nor_are_those_of_cloning_and_of_diagnosing_less_precise():
+    config, make = tiny("vine")
+    config = replace(config, precision="full-float32", actor_hidden=(8, 8), critic_hidden=(8, 8))
+    agent_of = stack.maker(make, config, SPEC)
+    members = stack.members(config, seeds=(0,))
+    runs = jax.eval_shape(lambda members: offline.start(agent_of, members), members)
+    agent, each = make(config, SPEC), jax.random.split(jax.random.key(0), 2)
+    clone = lambda state, data: pretrain.learn(agent, data, pretrain.begin(agent, state), each)
+    state = jax.eval_shape(lambda key: learner.init(agent, key), each[0])
+    look = jax.make_jaxpr(offline.diagnose(agent_of))(runs, dataset())
+    found = [
+        set(products(traced.jaxpr)) for traced in (look, jax.make_jaxpr(clone)(state, dataset()))
+    ]
+    assert found == [{(FULL, "float32")}] * 2
 
 
 def test_full_float32_is_float32_where_there_is_no_tf32():

@@ -1,7 +1,7 @@
 """What an algorithm is, and the one gradient step they all share."""
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -110,11 +110,15 @@ def init(agent: Agent, key: Key) -> State:
     return State(params, targets, optimizer(agent.config).init(params), jnp.zeros((), jnp.int32))
 
 
+def exactly(config: AgentConfig) -> AbstractContextManager[Any]:
+    """While tracing: products, those of a backward pass too, as precise as asked for."""
+    full = config.precision == "full-float32"
+    return jax.default_matmul_precision("float32") if full else nullcontext()
+
+
 def gradient(agent: Agent, state: State, batch: Batch, key: Key) -> tuple[Params, Metrics]:
-    """Of the loss, by role. Products of the backward pass are as precise as the forward ones."""
-    full = agent.config.precision == "full-float32"
-    exactly = jax.default_matmul_precision("float32") if full else nullcontext()
-    with exactly, kernels.chosen(agent.config.fused):
+    """Of the loss, by role."""
+    with exactly(agent.config), kernels.chosen(agent.config.fused):
         return jax.grad(agent.loss, has_aux=True)(state.params, state, batch, key)
 
 

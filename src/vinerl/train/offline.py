@@ -127,6 +127,7 @@ def diagnose(agent_of: AgentOf) -> Callable[[Stack, Transitions], Metrics]:
     def one(stack, data):
         agent, key = agent_of(stack.member), keys(stack.member).diagnose
         key_batch, key_noise = jax.random.split(jax.random.fold_in(key, stack.state.step))
-        return agent.diagnose(stack.state, draw(agent, data, key_batch), key_noise)
+        with learner.exactly(agent.config):
+            return agent.diagnose(stack.state, draw(agent, data, key_batch), key_noise)
 
     return jax.jit(jax.vmap(one, in_axes=(0, None)))

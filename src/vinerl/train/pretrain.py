@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from vinerl.data.fold import Transitions
-from vinerl.rl import cloning
+from vinerl.rl import cloning, learner
 from vinerl.rl.learner import Agent, State
 from vinerl.train import groups
 from vinerl.train.groups import Groups
@@ -46,7 +46,8 @@ def learn(agent: Agent, data: Transitions, now: Cloning, each: Key) -> tuple[Clo
         return cloning.cloning_loss(agent, fields, draw(agent, data, key_batch), key_match)
 
     def step(now, key):
-        value, grads = jax.value_and_grad(loss)(now.fields, key)
+        with learner.exactly(agent.config):
+            value, grads = jax.value_and_grad(loss)(now.fields, key)
         updates, optimizer = optax.adam(agent.config.lr).update(grads, now.optimizer)
         return Cloning(optax.apply_updates(now.fields, updates), optimizer), value
 
