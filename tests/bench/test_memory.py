@@ -226,7 +226,9 @@ def test_environments_are_closed_though_a_copy_found_no_memory():
     evaluator = SimpleNamespace(close=lambda: closed.append("evaluator"))
     live = SimpleNamespace(close=lambda: closed.append("live"))
     under_way: Any = SimpleNamespace(
-        job=SimpleNamespace(task=None),
+        job=SimpleNamespace(task=None, log=()),
+        folder=None,
+        manifest={},
         saver=SimpleNamespace(close=exhaust),
         evaluator=evaluator,
         online=SimpleNamespace(live=live),

@@ -2,6 +2,7 @@
 
 import signal
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,10 @@ from vinerl.bench.commands import training as commands
 from vinerl.bench.pictures import plots
 from vinerl.bench.run import jobs, manifests, material, tasks
 from vinerl.bench.run import online as phase
-from vinerl.bench.run.runs import Run
+from vinerl.bench.run.runs import Run, Subject
 from vinerl.bench.run.saver import Saver, restore
 from vinerl.errors import InputError
-from vinerl.train import metrics
+from vinerl.train import metrics, stack
 from vinerl.train.loop import Moment
 from vinerl.types import Spec
 
@@ -125,6 +126,23 @@ def test_a_state_is_as_good_as_its_replay_and_both_go_together(tmp_path, capsys)
     found = restore(Run(tmp_path), empty, like)
     assert (found.step, len(found.replay["row"])) == (30, 30)
     assert f"passed over a checkpoint: {file}: damaged" in capsys.readouterr().out
+
+
+def test_environments_are_closed_where_there_is_no_phase_for_them(monkeypatch):
+    """What an online phase keeps may be more than the device holds."""
+    closed = []
+
+    def full(*_, **__):
+        raise MemoryError("RESOURCE_EXHAUSTED")
+
+    live = SimpleNamespace(close=lambda: closed.append(True))
+    monkeypatch.setattr(phase, "Live", lambda *_: live)
+    monkeypatch.setattr(phase, "Online", full)
+    job, spec = resolve(steps=6000, online_steps=600), Spec(np.zeros(3, np.float32), action_dim=2)
+    subject = Subject(job.config, job.make, spec, stack.members(job.config, (0,)), None, None)
+    with pytest.raises(MemoryError):
+        phase.phase(job, subject, None)
+    assert closed == [True]
 
 
 def test_sparse_rewards_are_made_as_the_data_have_them():

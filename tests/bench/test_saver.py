@@ -1,13 +1,15 @@
 """Checkpoints of a run: written beside the training, restored only when they are whole."""
 
 import errno
+from types import SimpleNamespace
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from vinerl import disk
-from vinerl.bench.run import saver
+from vinerl.bench.run import running, saver
 from vinerl.bench.run.runs import Run
 from vinerl.bench.run.saver import Saver
 from vinerl.train.loop import Moment
@@ -127,3 +129,11 @@ def test_states_that_were_passed_over_do_not_push_out_good_ones(folder):
     save(folder, 10, 20, 30)
     assert [card.stem for card in saver.states(folder)] == ["state-000000020", "state-000000030"]
     assert restore(folder).step == 30
+
+
+def test_an_evaluation_whose_policy_is_gone_does_not_keep_a_run_from_going_on(tmp_path, capsys):
+    """A disk that was full for a while may have left a later state and no policy before it."""
+    job = SimpleNamespace(eval_every=20, total=100, eval_episodes=1)
+    under_way: Any = SimpleNamespace(job=job, folder=tmp_path, evaluator=SimpleNamespace())
+    running._Running._evaluate_again(under_way, 30)
+    assert f"no evaluation at step 20: {tmp_path} holds no run" in capsys.readouterr().out

@@ -104,6 +104,6 @@ def test_cloning_in_groups_is_cloning():
     data, members = dataset(), stack.members(CONFIG, seeds=(0, 1, 2))
     first = offline.start(AGENT_OF, members)
     (whole,) = pretrain.clone(AGENT_OF, first, data, 3)
-    (parts,) = pretrain.clone(AGENT_OF, first, data, 3, groups.deal(3, 2))
+    (parts,) = pretrain.clone(AGENT_OF, first, data, 3, among=groups.deal(3, 2))
     assert parts.loss == pytest.approx(whole.loss, rel=1e-5)
     assert_close(parts.stack, whole.stack, rtol=1e-5, atol=1e-6)

@@ -1,5 +1,7 @@
 """Cloning before training: what is fitted, and what is left alone."""
 
+import os
+import signal
 from dataclasses import replace
 
 import jax
@@ -58,6 +60,12 @@ def test_the_length_of_a_block_is_of_no_account(monkeypatch):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
+def test_a_block_ends_where_the_data_change(monkeypatch):
+    monkeypatch.setattr(pretrain, "BLOCK", 2)
+    assert [*pretrain.blocks(8, 3)] == [(0, 2), (2, 3), (3, 5), (5, 6), (6, 8)]
+    assert [*pretrain.blocks(5, 5)] == [(0, 2), (2, 4), (4, 5)]
+
+
 def test_fields_are_those_that_take_time():
     agents = {name: tiny(name) for name in ("vine", "fql", "qam", "rebrac", "dac")}
     of = {name: cloning.fields(make(config, SPEC)) for name, (config, make) in agents.items()}
@@ -99,6 +107,24 @@ def test_an_agent_without_a_field_is_refused_before_there_is_a_folder(mine, tmp_
         main(["train", "rebrac", *mine, *SMALL, "--steps", "4", "--out", str(tmp_path / "run")])
     assert "--pretrain 3: rebrac has no velocity field" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_is_asked_to_end_while_it_clones_does(mine, tmp_path, monkeypatch, capsys):
+    """After the block, not after all of them; a folder of files changes every two steps."""
+
+    def clone(agent_of, stack, data, steps, *, every, among):
+        assert (steps, every) == (3, 2)
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield pretrain.Moment(2, 0.5, stack)
+        raise AssertionError("a second block")
+
+    monkeypatch.setattr(pretrain, "clone", clone)
+    monkeypatch.setattr(offline, "start", lambda agent_of, members: members)
+    words = [mine[0], str(tmp_path), *SMALL, "--shard-every", "2", "--steps", "4"]
+    with pytest.raises(SystemExit, match="143"):
+        main(["train", *words, "--out", str(tmp_path / "run")])
+    assert "stopped at step 0; vinerl resume" in capsys.readouterr().out
+    assert not (tmp_path / "run/lock.json").exists()
 
 
 @pytest.mark.slow

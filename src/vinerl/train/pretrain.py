@@ -71,9 +71,15 @@ class Moment(NamedTuple):
 
 
 def clone(
-    agent_of: AgentOf, stack: Stack, data: Data, steps: int, among: Groups | None = None
+    agent_of: AgentOf,
+    stack: Stack,
+    data: Data,
+    steps: int,
+    *,
+    every: int | None = None,
+    among: Groups | None = None,
 ) -> Iterator[Moment]:
-    """A stack before its first step, after every block."""
+    """A stack before its first step, after every block; its data may change `every` so often."""
 
     def first(run):
         return begin(agent_of(run.member), run.state)
@@ -89,7 +95,13 @@ def clone(
     block = jax.jit(jax.vmap(some, in_axes=(0, 0, None, None)))
     block = groups.each(block, among, 0, 0, None, None)
     put, now = jax.jit(jax.vmap(put)), jax.jit(jax.vmap(first))(stack)
-    for done in range(0, steps, BLOCK):
-        numbers = np.arange(done, min(done + BLOCK, steps))
-        now, loss = block(stack, now, at(data, done), numbers)
-        yield Moment(int(numbers[-1]) + 1, float(loss.mean()), put(stack, now))
+    for done, until in blocks(steps, every or steps):
+        now, loss = block(stack, now, at(data, done), np.arange(done, until))
+        yield Moment(until, float(loss.mean()), put(stack, now))
+
+
+def blocks(steps: int, every: int) -> Iterator[tuple[int, int]]:
+    """The steps from one to the other are a block, none of them across a change of the data."""
+    for begin in range(0, steps, every):
+        end = min(begin + every, steps)
+        yield from ((done, min(done + BLOCK, end)) for done in range(begin, end, BLOCK))

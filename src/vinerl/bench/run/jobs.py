@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from vinerl.agents import AGENTS
-from vinerl.bench.run import tasks, tuned
+from vinerl.bench.run import tasks, trackers, tuned
 from vinerl.bench.run.tasks import Task
-from vinerl.bench.run.trackers import TRACKERS
 from vinerl.data import files, shards
 from vinerl.errors import InputError
 from vinerl.rl.learner import AgentConfig, Make
@@ -239,8 +238,7 @@ def resolve(request: Request) -> Job:
     utd = _online(request)
     if request.block and limit % request.block:
         raise InputError(f"--block {request.block} must divide {limit}, as all intervals do")
-    if unknown := [x for x in request.log if x not in TRACKERS]:
-        raise InputError(f"--log {unknown[0]}: there are {', '.join(TRACKERS)}")
+    trackers.check(request.log)
     seeds = options["seeds"]
     if len(set(seeds)) != len(seeds):
         raise InputError(f"--seeds {','.join(map(str, seeds))}: a seed is given twice")

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from vinerl.bench.run import jobs, provenance, tasks
+from vinerl.bench.run import jobs, provenance, tasks, trackers
 from vinerl.bench.run.jobs import Job
 from vinerl.data import files
 from vinerl.errors import InputError
@@ -118,6 +118,7 @@ def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
 def again(manifest: dict[str, Any], path: Path, steps: int | None, stack: int = 0) -> Job:
     """The job of a run that has begun. It may grow, and its stack may be divided otherwise."""
     kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
+    trackers.check(kept["log"])
     if kept["deterministic"]:
         jobs.deterministic()
     if stack < 0:

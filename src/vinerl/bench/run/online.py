@@ -17,19 +17,24 @@ from vinerl.types import Params, Spec
 def phase(job: Job, subject: Subject, among: Groups | None) -> Online:
     """Before its first step, with environments in processes that are to be closed."""
     assert job.task is not None
-    return Online(
-        subject.agent_of(),
-        subject.members,
-        subject.spec,
-        Live(job.task.env, job.members, job.workers or provenance.cores()),
-        capacity=job.online_steps,
-        horizon=job.config.act_steps,
-        utd=Fraction(job.utd),
-        balanced=job.balanced,
-        see=subject.see,
-        label=sparse if job.task.sparse else lambda reward: reward,
-        among=among,
-    )
+    live = Live(job.task.env, job.members, job.workers or provenance.cores())
+    try:
+        return Online(
+            subject.agent_of(),
+            subject.members,
+            subject.spec,
+            live,
+            capacity=job.online_steps,
+            horizon=job.config.act_steps,
+            utd=Fraction(job.utd),
+            balanced=job.balanced,
+            see=subject.see,
+            label=sparse if job.task.sparse else lambda reward: reward,
+            among=among,
+        )
+    except BaseException:  # no memory for what it will keep, say
+        live.close()
+        raise
 
 
 def sparse(reward: np.ndarray) -> np.ndarray:

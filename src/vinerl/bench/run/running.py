@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import numpy as np
@@ -137,7 +137,6 @@ class _Running:
         dealt = groups.deal(job.members, job.stack or job.members, self.among.size)
         self.groups = dealt if dealt.rounds > 1 else None  # otherwise all at once
         (self.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        self.track = [trackers.TRACKERS[name](self.folder, manifest) for name in job.log]
         self._save_manifest()  # before the device is asked for memory, so that it can be resumed
         self.turns, self.data = found.turns, found.turns or devices.copy(found.data, self.among)
         self.saver = Saver(self.folder, job.eval_every or 1, job=manifests.digest(manifest))
@@ -149,9 +148,10 @@ class _Running:
             episodes = max(job.eval_episodes, job.final_episodes)
             self.evaluator = evaluation.beside(self.subject, job.task, episodes, job.workers)
         try:
-            with _signals() as asked:
-                moment = self._train(restored, asked)
-            self._final(moment)
+            with trackers.opened(job.log, self.folder, self.manifest) as self.track:
+                with _signals() as asked:
+                    moment = self._train(restored, asked)
+                self._final(moment)
         finally:
             if self.evaluator:
                 self.evaluator.close()
@@ -167,7 +167,7 @@ class _Running:
 
     def _train(self, restored: Restored | None, asked: list[int]) -> loop.Moment:
         job = self.job
-        begin = moment = self._begin(restored)
+        begin = moment = self._begin(restored, asked)
         saved = begin.step if restored else None
         with Progress("training", job.total, begin.step) as bar:
             for moment in self._moments(begin, restored.replay if restored else None):
@@ -196,7 +196,7 @@ class _Running:
                 f"vinerl resume {self.folder}"
             )
         if asked:
-            self._leave(moment, asked[0])
+            self._leave(moment.step, asked[0])
         return moment
 
     def _moments(self, begin: loop.Moment, replay: Params) -> Iterator[loop.Moment]:
@@ -236,7 +236,7 @@ class _Running:
         where = {"first": begin.step, "window": begin.window, "among": self.groups}
         return loop.fit(self.agent_of, block, begin.stack, self.data, **plan, **where)
 
-    def _begin(self, restored: Restored | None) -> loop.Moment:
+    def _begin(self, restored: Restored | None, asked: list[int]) -> loop.Moment:
         """From the start, or from a checkpoint: the log as it was, its evaluation run again."""
         log = self.folder / "metrics.jsonl"
         if restored is None:
@@ -245,7 +245,7 @@ class _Running:
             saver.cut_back(log, 0)
             self._forget(0)
             first = devices.split(offline.start(self.agent_of, self.members), self.among)
-            return loop.Moment(0, self._cloned(first), None, [])
+            return loop.Moment(0, self._cloned(first, asked), None, [])
         print(f"going on from step {restored.step}", flush=True)
         saver.cut_back(log, restored.metrics_bytes)
         self._forget(self.job.updates(restored.step))
@@ -253,15 +253,19 @@ class _Running:
         there = devices.split(restored.stack, self.among)
         return loop.Moment(restored.step, there, None, restored.window)
 
-    def _cloned(self, first: offline.Stack) -> offline.Stack:
+    def _cloned(self, first: offline.Stack, asked: list[int]) -> offline.Stack:
         """With velocity fields that have learned the data's actions, where that was asked for."""
-        if not self.job.pretrain:
+        steps, moment = self.job.pretrain, pretrain.Moment(0, 0.0, first)
+        if not steps:
             return first
-        moment = pretrain.Moment(0, 0.0, first)
-        with Progress("cloning", self.job.pretrain) as bar:
-            steps = self.job.pretrain
-            for moment in pretrain.clone(self.agent_of, first, self.data, steps, self.groups):
+        every = self.turns.every if self.turns else steps
+        with Progress("cloning", steps) as bar:
+            for moment in pretrain.clone(
+                self.agent_of, first, self.data, steps, every=every, among=self.groups
+            ):
                 bar.update(moment.step, f"loss {moment.loss:.3f}")
+                if asked:
+                    self._leave(0, asked[0])
         return moment.stack
 
     def _evaluate_again(self, step: int) -> None:
@@ -269,10 +273,15 @@ class _Running:
         due = step - step % self.job.eval_every if self.job.eval_every else 0
         lines = Run(self.folder).metrics
         done = any(line["step"] == due and "eval/success" in line for line in lines)
-        if self.evaluator and 0 < due < self.job.total and not done:
+        if not self.evaluator or not 0 < due < self.job.total or done:
+            return
+        try:
             policies = runs.load(Run(self.folder), due).policies
-            self.evaluator.start(due, policies, self.job.eval_episodes)
-            self._collect(wait=False)
+        except InputError as error:  # the state that we go on from needs none of it
+            print(f"no evaluation at step {due}: {error}", flush=True)
+            return
+        self.evaluator.start(due, policies, self.job.eval_episodes)
+        self._collect(wait=False)
 
     def _forget(self, updates: int) -> None:
         """Marks of members that were frozen after the state we go on from."""
@@ -281,9 +290,9 @@ class _Running:
                 member.pop("frozen_at", None)
                 member["status"] = "learning"
 
-    def _leave(self, moment: loop.Moment, number: int) -> None:
+    def _leave(self, step: int, number: int) -> NoReturn:
         """Asked to end, everything on disk: with the exit code that belongs to the signal."""
-        print(f"stopped at step {moment.step}; vinerl resume {self.folder} goes on", flush=True)
+        print(f"stopped at step {step}; vinerl resume {self.folder} goes on", flush=True)
         if number == signal.SIGINT:
             raise KeyboardInterrupt
         raise SystemExit(128 + number)
