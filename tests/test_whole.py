@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ def test_a_wheel_installs_into_a_fresh_environment_and_runs(tmp_path):
     call(sys.executable, "-m", *build, cwd=tmp_path, HOME=os.environ["HOME"])
     call(sys.executable, "-m", "venv", "fresh", cwd=tmp_path)
     (wheel,) = (tmp_path / "dist").glob("vinerl-*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        held = set(packed.namelist())
+    files = [path.relative_to(ROOT / "src") for path in (ROOT / "src/vinerl").rglob("*.*")]
+    kept = {str(path) for path in files if path.suffix != ".pyc"}
+    assert kept - held == set(), "controllers, published numbers, pages"
     python = str(tmp_path / "fresh/bin/python")
     call(python, "-m", "pip", "install", "-q", "--no-deps", str(wheel), cwd=tmp_path)
 

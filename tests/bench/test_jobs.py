@@ -123,6 +123,7 @@ def test_a_list_for_a_float_field_is_several_members():
         ({"log": ("paper",)}, r"--log paper: there are tensorboard, wandb"),
         ({"alpha": float("nan")}, r"--agent.alpha nan: expected a number"),
         ({"alpha": (1.0, "x")}, r"--agent.alpha .*: expected a number"),
+        ({"alpha": (1.0, 3.0, 1.0)}, r"--agent.alpha \(1.0, 3.0, 1.0\): a value is given twice"),
         ({"batch_size": 0}, r"--agent.batch_size 0"),
         ({"flow_steps": 0}, r"--agent.flow_steps 0"),
         ({"horizon": 2.5}, r"--agent.horizon 2.5"),

@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import optax
 
 from vinerl.flow import samplers
-from vinerl.flow.path import matching_error
 from vinerl.nets.actors import VelocityField
 from vinerl.rl.learner import Agent, AgentConfig
-from vinerl.rl.losses import td_loss
-from vinerl.rl.policies import flow_policy, spread
+from vinerl.rl.losses import matching_loss, td_loss
+from vinerl.rl.policies import flow_policy, in_a_row, spread
 from vinerl.rl.values import make_critic, target_value
 from vinerl.types import TIME, Spec
 
@@ -42,7 +41,7 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
     critic = make_critic(cfg)
     step, times = samplers.STEPS[cfg.sampler], samplers.grid(cfg.flow_steps)
     estimates = samplers.ESTIMATES[cfg.sampler]
-    unroll = jax.default_backend() != "cpu" if cfg.unroll is None else cfg.unroll
+    unroll = in_a_row() if cfg.unroll is None else cfg.unroll
     trace = partial(samplers.trace, step, times=times, unroll=unroll)
     draw = partial(flow_policy, actor, step, cfg.flow_steps, noise=cfg.noise, unroll=unroll)
     draw, whole = draw(stop_at=cfg.stop_at), draw()
@@ -74,13 +73,12 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
             held = squared(path[-1], batch)
         return cfg.alpha * held - q
 
-    def matching_loss(params, batch, key):
+    def flow_loss(params, batch, key):
         """Flow matching: of the actor instead of a term above, or of the teacher."""
         if cfg.regulariser not in ("flow", "teacher"):
             return 0.0
         role, weight = ("actor", cfg.alpha) if cfg.regulariser == "flow" else ("teacher", 1.0)
-        velocity = actor.at(params[role], batch.obs)
-        return weight * jnp.mean(batch.weight * matching_error(velocity, batch.action, key))
+        return weight * matching_loss(actor.at(params[role], batch.obs), batch, key)
 
     def loss(params, state, batch, key):
         key_next, key_actor, key_match = jax.random.split(key, 3)
@@ -94,7 +92,7 @@ def make_vine(cfg: VineConfig, spec: Spec) -> Agent:
         noises = noise(batch, key_actor)
         path = trace(actor.at(params["actor"], batch.obs), noises)
         actor_loss = chain_loss(state.params, batch, noises, path).mean()
-        matching = matching_loss(params, batch, key_match)
+        matching = flow_loss(params, batch, key_match)
 
         metrics |= {
             "actor/loss": actor_loss + matching,

@@ -325,6 +325,8 @@ def check(config: AgentConfig) -> None:
         several = value if isinstance(value, tuple | list) else (value,)
         if not several or not all(isinstance(x, int | float) and x == x for x in several):
             raise InputError(f"--agent.{name} {value}: expected a number, or several")
+        if len(set(several)) != len(several):
+            raise InputError(f"--agent.{name} {value}: a value is given twice")
     for name, kind in get_type_hints(type(config)).items():
         value, choices = getattr(config, name), get_args(kind)
         if get_origin(kind) is Literal and value not in choices:
