@@ -5,6 +5,7 @@ import os
 import platform
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -40,6 +41,15 @@ def test_a_live_process_elsewhere_is_respected_until_it_is_silent(tmp_path, caps
     lock(tmp_path, 1, host="another-host", age=owner.STALE + 1)
     with Owner(tmp_path):
         assert "took over" in capsys.readouterr().out
+
+
+def test_a_clock_that_is_wrong_frees_no_folder(tmp_path, monkeypatch):
+    """On a shared disk it is the disk's clock that dates a lock, and that is asked."""
+    lock(tmp_path, 1, host="another-host")
+    later = time.time() + 3600
+    monkeypatch.setattr(time, "time", lambda: later)
+    with pytest.raises(InputError, match=r"process 1 on another-host .* life 0 s ago"):
+        Owner(tmp_path).__enter__()
 
 
 def test_the_lock_of_a_dead_process_is_taken_over_and_said(tmp_path, capsys):

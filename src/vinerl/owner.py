@@ -4,8 +4,8 @@ import json
 import os
 import platform
 import sys
+import tempfile
 import threading
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +52,7 @@ class Owner:
     def _take_over(self) -> None:
         """Replace a lock whose owner has gone; two who try at once do not both succeed."""
         found = self._read()
-        holder, age = _parse(found), time.time() - self._touched()
+        holder, age = _parse(found), self._now() - self._touched()
         whose = "a process that left no name"  # killed, or not yet there, when it wrote the lock
         if holder:
             whose = f"process {holder.get('process')} on {holder.get('host')}"
@@ -87,6 +87,11 @@ class Owner:
             return self.path.read_text()
         except OSError:
             return ""
+
+    def _now(self) -> float:
+        """By the clock that dates the lock: a shared disk's need not be ours."""
+        with tempfile.TemporaryFile(dir=self.path.parent) as new:
+            return os.fstat(new.fileno()).st_mtime
 
     def _touched(self) -> float:
         try:

@@ -43,9 +43,11 @@ def test_values_and_gradients_are_those_of_flax(dtype):
         assert jnp.linalg.norm(x - right) < 0.006 * jnp.linalg.norm(right)
 
 
-def test_a_layer_has_the_same_parameters_with_and_without_the_kernel():
+@pytest.mark.parametrize("second", [WIDTH, 12])
+def test_a_layer_has_the_same_parameters_with_and_without_the_kernel(second):
+    """A width that is no power of two has no kernel and may stand among others."""
     x = normal(5, BATCH, 5)[0]
-    layers = Hidden((WIDTH, WIDTH), layer_norm=True, dtype=jnp.bfloat16)
+    layers = Hidden((WIDTH, second), layer_norm=True, dtype=jnp.bfloat16)
     params = layers.init(jax.random.key(0), x)
     with kernels.chosen(True):
         assert "pallas_call" in str(jax.make_jaxpr(layers.apply)(params, x))

@@ -155,6 +155,20 @@ def test_a_worker_that_hangs_is_given_up():
         assert pool.describe() == {"limit": None}, "fresh workers answer"
 
 
+def test_a_pool_that_is_closed_while_it_restarts_leaves_no_worker():
+    with Pool("toy_envs:Echo", 1, 1) as pool:
+        begin = pool.start
+
+        def start():
+            pool.close()  # another thread, just before the new workers are there
+            return begin()
+
+        pool.start = start
+        with pytest.raises(WorkerError, match="the pool is closed"):
+            pool.restart()
+        assert pool.workers.processes[0].poll() is not None
+
+
 def test_a_teleporter_throws_the_same_dice_in_any_company():
     """Its exit is drawn from a generator that all environments of a worker share."""
 

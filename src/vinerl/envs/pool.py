@@ -30,10 +30,12 @@ class Pool:
 
     def restart(self) -> None:
         """Fresh workers, after one of them has failed."""
-        if self.closed:
-            raise WorkerError("the pool is closed")
         self.workers.close()
-        self.workers = self.start()
+        if not self.closed:
+            self.workers = self.start()
+        if self.closed:  # perhaps only just now, by another thread
+            self.workers.close()
+            raise WorkerError("the pool is closed")
 
     def describe(self) -> dict:
         self.workers.send(0, {"do": "describe"})

@@ -44,13 +44,14 @@ class Hidden(nn.Module):
     def __call__(self, *inputs: Array) -> Array:
         x = jnp.concatenate(inputs, axis=-1)
         for i, width in enumerate(self.widths):
+            dense, scaled = f"Dense_{i}", f"LayerNorm_{i}"  # the same parameters either way
             entering = jnp.promote_types(x.dtype, self.dtype)
             if self.layer_norm and norm.fits(width, x, self.dtype, self.activation):
-                product, bias = Product(width, entering, name=f"Dense_{i}")(x)
-                x = norm.gelu_norm(product, bias, *Affine(width, name=f"LayerNorm_{i}")())
+                product, bias = Product(width, entering, name=dense)(x)
+                x = norm.gelu_norm(product, bias, *Affine(width, name=scaled)())
                 continue
-            x = self.activation(Dense(width, dtype=entering)(x).astype(self.dtype))
-            x = nn.LayerNorm(dtype=self.dtype)(x) if self.layer_norm else x
+            x = self.activation(Dense(width, dtype=entering, name=dense)(x).astype(self.dtype))
+            x = nn.LayerNorm(dtype=self.dtype, name=scaled)(x) if self.layer_norm else x
         return x
 
 
