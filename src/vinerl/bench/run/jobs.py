@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from vinerl.agents import AGENTS
-from vinerl.bench.run import tasks, trackers, tuned
+from vinerl.bench.run import intervals, tasks, trackers, tuned
 from vinerl.bench.run.tasks import Task
 from vinerl.data import files, shards
 from vinerl.errors import InputError
 from vinerl.rl.learner import AgentConfig, Make
-from vinerl.train import loop, stack
+from vinerl.train import stack
 
 DEFAULTS: dict[str, Any] = {
     "seeds": (0,),
@@ -31,8 +31,6 @@ DEFAULTS: dict[str, Any] = {
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
 LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
 LEAST |= {"pretrain": 0, "stack": 0}
-SAVE = 10_000  # steps between checkpoints, at most, where evaluations are further apart
-ROUND = 100  # environment steps between updates, at most
 
 
 @dataclass(frozen=True)
@@ -231,13 +229,9 @@ def resolve(request: Request) -> Job:
     steps, eval_every = options["steps"], options["eval_every"]
     if request.eval_every is None:
         eval_every = min(eval_every, steps)
-    every = eval_every or max(1, steps // 10)
-    log_every = request.log_every or (every // 10 if every % 10 == 0 else every)
-    save_every = _save_every(eval_every or log_every * max(1, every // log_every), log_every)
-    limit = loop.interval(steps, log_every, eval_every, save_every)
+    every = intervals.choose(steps, eval_every, request.log_every, request.block)
     utd = _online(request)
-    if request.block and limit % request.block:
-        raise InputError(f"--block {request.block} must divide {limit}, as all intervals do")
+    online_every = every.round(request.online_steps, utd) if request.online_steps else 0
     trackers.check(request.log)
     seeds = options["seeds"]
     if len(set(seeds)) != len(seeds):
@@ -255,8 +249,8 @@ def resolve(request: Request) -> Job:
         eval_every=eval_every,
         eval_episodes=request.eval_episodes,
         final_episodes=request.final_episodes,
-        log_every=log_every,
-        save_every=save_every,
+        log_every=every.log,
+        save_every=every.save,
         normalise=options["normalise"],
         block=request.block,
         stack=request.stack,
@@ -269,7 +263,7 @@ def resolve(request: Request) -> Job:
         online_steps=request.online_steps,
         utd=str(utd),
         balanced=request.balanced,
-        online_every=_round(request, limit, utd),
+        online_every=online_every,
         shard_every=options["shard_every"] or shards.EVERY,
         drop_bad_rows=request.drop_bad_rows,
         rescale_actions=request.rescale_actions,
@@ -279,13 +273,6 @@ def resolve(request: Request) -> Job:
         episodes=options["episodes"],
         origin=origin,
     )
-
-
-def _save_every(every: int, log_every: int) -> int:
-    """At every evaluation, or so, and where these are far apart, between them."""
-    part = loop.interval(every, log_every)
-    often = [n for n in range(part, SAVE + 1, part) if every % n == 0]
-    return every if every <= SAVE else often[-1] if often else part
 
 
 def _online(request: Request) -> Fraction:
@@ -302,20 +289,6 @@ def _online(request: Request) -> Fraction:
     if utd <= 0:
         raise InputError(f"--utd {request.utd}: expected more than 0")
     return utd
-
-
-def _round(request: Request, limit: int, utd: Fraction) -> int:
-    """Environment steps between updates: they divide all intervals and make whole updates."""
-    if not request.online_steps:
-        return 0
-    limit = loop.interval(limit, request.online_steps)
-    whole = [n for n in range(1, ROUND + 1) if limit % n == 0 and n % utd.denominator == 0]
-    if not whole:
-        raise InputError(
-            f"--utd {utd}: steps and intervals share {limit}, and no part of it up to {ROUND} is a "
-            f"multiple of {utd.denominator}; change --utd, --online-steps or --log-every"
-        )
-    return whole[-1]
 
 
 def check(config: AgentConfig) -> None:

@@ -1,9 +1,8 @@
 """Doing a job: data, training, evaluation, pictures; and going on with one that was stopped."""
 
 import signal
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -23,6 +22,7 @@ from vinerl.bench.run import (
     provenance,
     runs,
     saver,
+    signals,
     trackers,
 )
 from vinerl.bench.run.jobs import Job
@@ -149,7 +149,7 @@ class _Running:
             self.evaluator = evaluation.beside(self.subject, job.task, episodes, job.workers)
         try:
             with trackers.opened(job.log, self.folder, self.manifest) as self.track:
-                with _signals() as asked:
+                with signals.noted() as asked:
                     moment = self._train(restored, asked)
                 self._final(moment)
         finally:
@@ -349,25 +349,3 @@ class _Running:
 
     def _save_manifest(self) -> None:
         disk.write_sealed(self.folder / "manifest.json", self.manifest)
-
-
-@contextmanager
-def _signals():
-    """The first SIGTERM or Ctrl-C is noted, to be answered after the block; a second ends it."""
-    asked: list[int] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def note(number, _):
-        if asked:
-            raise SystemExit(128 + number)
-        asked.append(number)
-        print("finishing the block and saving; once more to end at once", flush=True)
-
-    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
