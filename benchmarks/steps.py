@@ -6,13 +6,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from benchmarks import clock, cost
+from benchmarks import clock
 from vinerl.bench.run import memory, running
 from vinerl.data.fold import Transitions
 from vinerl.errors import InputError
 from vinerl.rl import learner
 from vinerl.rl.learner import AgentConfig, Make
-from vinerl.train import offline, stack
+from vinerl.train import cost, offline, stack
 from vinerl.types import Batch
 
 Found = dict[str, Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from vinerl import disk
-from vinerl.bench.numbers import results
+from vinerl.bench.numbers import publishing, results
 from vinerl.bench.plans import queue
 from vinerl.bench.run.runs import Run
 from vinerl.bench.studies import precision
@@ -34,7 +34,7 @@ def publish(folder, how, seeds, success, norms=(1.0, 2.0, 3.0), steps=STEPS, **c
     ]
     lines[-1]["eval/success_noise0"] = every(0.0)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    results.publish(Run(run), folder)
+    publishing.publish(Run(run), folder)
 
 
 def told(folder, name):

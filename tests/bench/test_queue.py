@@ -1,6 +1,5 @@
-"""The queue: what it holds, what is missing of it, what fits into some minutes, and doing it."""
+"""The queue: what it holds, and what is missing of it."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,15 +7,10 @@ import pytest
 
 from vinerl.bench.numbers import results
 from vinerl.bench.plans import entries, queue
-from vinerl.bench.plans.entries import Entry
-from vinerl.bench.run.runs import Run
-from vinerl.collect import make, recipes
 from vinerl.errors import InputError
-from vinerl.train import metrics
 
 HERE = Path(__file__).parents[2] / "results"
 ANT = "antmaze-large-navigate-singletask-task2-v0"
-POINT = "pointmaze-medium-navigate-singletask-task1-v0"
 
 TWO = f"""
 [first]
@@ -106,6 +100,10 @@ def test_a_section_is_its_tasks_by_its_grid(tmp_path):
         (TWO.replace("eval_every", "evals"), r"\[second\] run has evals; there are"),
         (TWO.replace("[0, 1]", "[0, 0]"), r"\[first\] --seeds 0,0: a seed is given twice"),
         (TWO + TWO.replace("first", "third").replace("second", "fourth"), "stands there twice"),
+        (
+            f'{TWO}[third]\ntasks = ["{ANT}"]\nseeds = [1]\nsteps = 2000\n',
+            "two entries would share the folder antmaze-large-navigate-task2-vine-2k",
+        ),
     ],
 )
 def test_a_queue_that_cannot_be_is_refused_by_section(tmp_path, text, message):
@@ -127,35 +125,6 @@ def test_what_is_missing_is_what_nobody_published(tmp_path):
     assert queue.missing(last, [cloned_first]) == [{"seed": 0}]
 
 
-def test_one_dataset_at_a_time_as_much_as_fits(tmp_path):
-    entries = read(tmp_path, TWO)
-    seconds = [e.seconds for e in entries]
-    making = queue.data_seconds(ANT, tmp_path)
-    assert making > 0
-    names = lambda minutes, seeds=(): [
-        e.name for e, _ in queue.plan(entries, seeds, minutes, tmp_path)
-    ]
-    antmaze = [entries[i].name for i in (0, 1, 4)]
-    assert names(1e6) == antmaze
-    assert names((making + seconds[0] + seconds[1]) / 60) == antmaze[:2]
-    assert names(0.1) == antmaze[:1], "something is always done"
-    every = [{"seed": s, "alpha": a} for a in (3.0, 10.0) for s in (0, 1)]
-    done = published(entries[0], every) + published(entries[1], every)
-    done += published(entries[4], [{"seed": 0}])
-    assert names(1e6, done) == [entries[2].name, entries[3].name]
-
-
-def test_data_that_are_there_cost_nothing(tmp_path):
-    (tmp_path / "antmaze-large-navigate-v0.npz").write_bytes(b"")
-    assert queue.data_seconds(ANT, tmp_path) == 0
-
-
-def test_the_cost_grows_with_steps_and_members(tmp_path):
-    """Compilation, steps at 1.75 ms and 0.25 ms a member, the evaluation at the end."""
-    entry = read(tmp_path, TWO)[0]
-    assert entry.seconds == pytest.approx(60 + 1000 * (0.8 + 4 * 0.35) / 1000 + 60)
-
-
 def test_the_projects_own_queue_can_be_read():
     entries = queue.read(HERE / "queue.toml")
     assert {e.group for e in entries} >= {"ablation-sampler"}
@@ -170,57 +139,3 @@ def test_flags_say_the_same_as_the_entry(tmp_path):
         given, meant = (jobs.resolve(r) for r in (parse(entries.flags(entry)), entry.request))
         for name in ("config", "seeds", "steps", "eval_every", "final_episodes", "task"):
             assert getattr(given, name) == getattr(meant, name), name
-
-
-TINY = f"""
-[tiny]
-tasks = ["{POINT}"]
-seeds = [0, 1]
-steps = 40
-run = {{ eval_every = 20, eval_episodes = 1, final_episodes = 1, block = 2 }}
-common = {{ actor_hidden = [8, 8], critic_hidden = [8, 8], batch_size = 16 }}
-grid = [{{ sampler = "vine" }}, {{ sampler = "euler" }}]
-"""
-
-
-@pytest.mark.slow
-def test_it_is_worked_off_in_pieces_and_comes_out_the_same(tmp_path, monkeypatch):
-    """Stopped by the clock in the middle of a run, asked again: the same table as undisturbed."""
-    data = tmp_path / "data"
-    recipe = replace(recipes.official("pointmaze-medium-navigate-v0"), episodes=3, rows=101)
-    make.make(recipe, data, processes=2)
-    tiny = read(tmp_path, TINY)
-    alone = queue.work(tiny, tmp_path / "alone", 60, data, tmp_path / "runs-alone")
-    assert len(alone) == 4
-
-    stopped = []
-
-    def impatient(entry, out, folder, over):
-        """The clock strikes as soon as a first checkpoint is there."""
-        saved = lambda: over() or any(out.glob("checkpoints/state-*.json"))
-        done = entries.run(entry, out, folder, over if stopped else saved)
-        stopped.extend([] if done else [out])
-        return done
-
-    monkeypatch.setattr(queue, "run", impatient)
-    at, pieces = tmp_path / "pieces", 0
-    while len(results.read(at)) < 4:
-        queue.work(tiny, at, 60, data, tmp_path / "runs")
-        pieces += 1
-        assert pieces < 5
-    assert stopped
-    for one, other in zip(results.read(tmp_path / "alone"), results.read(at), strict=True):
-        assert one.recipe == other.recipe
-        for part in ("curve", "final", "metrics"):
-            assert one.facts[part] == other.facts[part]
-    assert not queue.plan(tiny, results.read(at), 60, data)
-    run = Run(next((tmp_path / "runs").iterdir()))
-    assert metrics.curve(run.metrics, "eval/success")[0].tolist() == [20, 40]
-    assert json.loads((run.path / "manifest.json").read_text())["ended"]
-
-
-def test_a_run_that_fails_is_said(tmp_path, monkeypatch):
-    entry = Entry("x", POINT, "vine", (0,), 10)
-    monkeypatch.setattr(entries, "flags", lambda _: ["--bogus"])
-    with pytest.raises(InputError, match="ended with exit code 2; see above"):
-        entries.run(entry, tmp_path / "run", tmp_path, lambda: False)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vinerl import disk
-from vinerl.bench.numbers import results
+from vinerl.bench.numbers import publishing, results
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 
@@ -58,8 +58,8 @@ def changed(run, folder, **changes):
 
 
 def test_every_seed_gets_a_file_with_its_own_numbers(run, tmp_path):
-    paths = results.publish(run, tmp_path / "results")
-    assert [p.name for p in paths] == [f"seed-{i}.json" for i in range(4)]
+    paths = publishing.publish(run, tmp_path / "results")
+    assert [p.name for p in paths] == [*(f"seed-{i}.json" for i in range(4)), "run"]
     seeds = results.read(tmp_path / "results")
     assert [seed.score for seed in seeds] == [0.9, 0.8, 1.0, 0.7]
     third = seeds[2].facts
@@ -72,7 +72,7 @@ def test_every_seed_gets_a_file_with_its_own_numbers(run, tmp_path):
 
 
 def test_a_cell_is_the_seeds_of_one_recipe(run, tmp_path):
-    results.publish(run, tmp_path / "results")
+    publishing.publish(run, tmp_path / "results")
     (cell,) = results.cells(results.read(tmp_path / "results"))
     mean, low, high = cell.mean()
     assert mean == pytest.approx(0.85)
@@ -87,7 +87,7 @@ def test_an_online_phase_is_part_of_the_recipe(run, tmp_path):
     kept = {"online_steps": 20_000, "utd": "1", "balanced": True, "online_every": 100}
     longer = changed(run, tmp_path / "online", **{f"run__{k}": v for k, v in kept.items()})
     for each in (run, longer):
-        results.publish(each, tmp_path / "results")
+        publishing.publish(each, tmp_path / "results")
     offline, online = results.cells(results.read(tmp_path / "results"))
     assert (offline.recipe["steps"], online.recipe["steps"]) == (150_000, 170_000)
     assert "online" not in offline.recipe
@@ -101,12 +101,12 @@ def test_a_field_that_came_later_parts_no_seeds(run, tmp_path):
     member = [m | {"seed": m["seed"] + 4} for m in run.manifest["members"]]
     older = changed(run, before, agent__config=config, members=member)
     for each in (run, older):
-        results.publish(each, folder)
+        publishing.publish(each, folder)
     assert len(list((folder / "seeds").glob("*/*"))) == 2
     (cell,) = results.cells(results.read(folder))
     assert sorted(seed.seed for seed in cell.seeds) == list(range(8))
 
-    results.publish(changed(run, tmp_path / "same", agent__config=config), folder)
+    publishing.publish(changed(run, tmp_path / "same", agent__config=config), folder)
     with pytest.raises(InputError, match="are the same seed of the same recipe"):
         results.read(folder)
 
@@ -114,7 +114,7 @@ def test_a_field_that_came_later_parts_no_seeds(run, tmp_path):
 def test_values_of_a_stack_are_cells_of_their_own(run, tmp_path):
     members = [{"seed": s, "alpha": a, "status": "learning"} for a in (3.0, 10.0) for s in (0, 1)]
     stacked = changed(run, tmp_path / "two", members=members, agent__config__alpha=[3.0, 10.0])
-    results.publish(stacked, tmp_path / "results")
+    publishing.publish(stacked, tmp_path / "results")
     found = {
         c.recipe["agent"]["config"]["alpha"]: c
         for c in results.cells(results.read(tmp_path / "results"))
@@ -141,7 +141,7 @@ def test_values_of_a_stack_are_cells_of_their_own(run, tmp_path):
 def test_seeds_of_two_recipes_are_never_averaged(run, tmp_path, change, what):
     other = changed(run, tmp_path / "other", **change)
     for one in (run, other):
-        results.publish(one, tmp_path / "results")
+        publishing.publish(one, tmp_path / "results")
     seeds = results.read(tmp_path / "results")
     assert len(results.cells(seeds)) == 2
     with pytest.raises(InputError, match=rf"are not averaged, their recipes differ: .*{what} \("):
@@ -152,7 +152,7 @@ def test_what_may_differ_is_told_with_the_number(run, tmp_path):
     more = [{"seed": s, "status": "learning"} for s in (4, 5, 6, 7)]
     other = changed(run, tmp_path / "other", members=more, commit="f" * 40, data__sha256="e" * 64)
     for one in (run, other):
-        results.publish(one, tmp_path / "results")
+        publishing.publish(one, tmp_path / "results")
     (cell,) = results.cells(results.read(tmp_path / "results"))
     assert len(cell.seeds) == 8
     assert cell.differing() == {
@@ -169,22 +169,22 @@ def test_how_a_program_is_compiled_is_no_part_of_a_recipe(run, tmp_path):
     more = [{"seed": 9, "status": "learning"}] * 1
     other = changed(run, tmp_path / "other", members=more, agent__config__unroll=True)
     for one in (run, other):
-        results.publish(one, tmp_path / "results")
+        publishing.publish(one, tmp_path / "results")
     assert len(results.cells(results.read(tmp_path / "results"))) == 1
 
 
 def test_a_seed_is_not_published_twice_and_then_nothing_is_written(run, tmp_path):
-    results.publish(run, tmp_path / "results")
+    publishing.publish(run, tmp_path / "results")
     more = [{"seed": s, "status": "learning"} for s in (8, 0)]
     other = changed(run, tmp_path / "other", members=more)
     with pytest.raises(InputError, match=r"seed-0\.json is there already"):
-        results.publish(other, tmp_path / "results")
+        publishing.publish(other, tmp_path / "results")
     assert len(results.read(tmp_path / "results")) == 4
 
 
 def test_an_agent_without_noise_has_a_final_evaluation_too(tmp_path):
     end = {"step": 150000, "eval/success": [0.9, 0.8, 1.0, 0.7]}
-    results.publish(write(tmp_path / "run", [*every_10k(140_000), end]), tmp_path / "results")
+    publishing.publish(write(tmp_path / "run", [*every_10k(140_000), end]), tmp_path / "results")
     seeds = results.read(tmp_path / "results")
     assert seeds[1].facts["final"] == {"step": 150000, "success": 0.8}
     assert seeds[1].facts["curve"]["step"][-1] == 140_000
@@ -194,7 +194,7 @@ def test_a_run_whose_members_are_all_frozen_has_a_final_evaluation_too(tmp_path)
     """It comes where the last of them was frozen, and these policies are those of the end."""
     end = {"step": 141_000, "eval/success": [0.9, 0.8, 1.0, 0.7]}
     end |= {"eval/success_noise0": [0.5, 0.6, 0.7, 0.8]}
-    results.publish(write(tmp_path / "run", [*every_10k(140_000), end]), tmp_path / "results")
+    publishing.publish(write(tmp_path / "run", [*every_10k(140_000), end]), tmp_path / "results")
     seeds = results.read(tmp_path / "results")
     assert seeds[1].facts["final"] == {"step": 150_000, "success": 0.8, "success_noise0": 0.6}
     assert seeds[1].facts["curve"]["step"][-1] == 140_000
@@ -204,8 +204,8 @@ def test_a_run_whose_members_are_all_frozen_has_a_final_evaluation_too(tmp_path)
 def test_an_unfinished_run_is_published_only_when_asked(tmp_path):
     cut = write(tmp_path / "cut", every_10k(140_000), ended=None)
     with pytest.raises(InputError, match="has not ended; --unfinished"):
-        results.publish(cut, tmp_path / "results")
-    results.publish(cut, tmp_path / "results", unfinished=True)
+        publishing.publish(cut, tmp_path / "results")
+    publishing.publish(cut, tmp_path / "results", unfinished=True)
     seeds = results.read(tmp_path / "results")
     assert {seed.recipe["steps"] for seed in seeds} == {140_000}
     assert [seed.facts["final"] for seed in seeds] == [None] * 4
@@ -215,7 +215,7 @@ def test_an_unfinished_run_is_published_only_when_asked(tmp_path):
 
 def test_a_copied_moved_or_damaged_file_is_refused_by_name(run, tmp_path):
     folder = tmp_path / "results"
-    first, second, *_ = results.publish(run, folder)
+    first, second, *_ = publishing.publish(run, folder)
     good = first.read_bytes()
 
     (first.parent / "copy.json").write_bytes(good)
@@ -242,7 +242,7 @@ def test_numbers_that_json_has_not_are_left_out(run, tmp_path):
     line = {"step": 151000, "actor/bc": [float("inf"), 1.0, 1.0, 1.0]}
     with (run.path / "metrics.jsonl").open("a") as file:
         file.write(json.dumps(line) + "\n")
-    path = results.publish(run, tmp_path / "results")[0]
+    path = publishing.publish(run, tmp_path / "results")[0]
     assert results.read(tmp_path / "results")[0].facts["metrics"]["actor/bc"]["value"][-1] is None
     assert "Infinity" not in path.read_text()
 

@@ -15,7 +15,7 @@ from tiny import SPEC, dataset, tiny
 from vinerl import disk
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import results as result_commands
-from vinerl.bench.numbers import reference, results
+from vinerl.bench.numbers import publishing, reference
 from vinerl.bench.run import running
 from vinerl.bench.run.runs import Run, Subject
 from vinerl.bench.studies import bandits, curves, ladder, lines, steps, trained, variance
@@ -292,7 +292,7 @@ def published(tmp_path):
     disk.write_sealed(run / "manifest.json", manifest | {"ended": "2026-01-01T00:00:00+00:00"})
     (run / "metrics.jsonl").write_text((PUBLISHED / "metrics.jsonl").read_text())
     folder = tmp_path / "results"
-    results.publish(Run(run), folder)
+    publishing.publish(Run(run), folder)
     return folder
 
 

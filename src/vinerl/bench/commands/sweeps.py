@@ -2,7 +2,6 @@
 
 import csv
 import io
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ from tyro.constructors import PrimitiveConstructorSpec
 from vinerl import disk
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures import show
-from vinerl.bench.plans import sweep
-from vinerl.bench.plans.entries import Entry, ended
+from vinerl.bench.plans import crew, estimate, sweep
+from vinerl.bench.plans.entries import Entry, check_folder, ended, reached
+from vinerl.bench.plans.sharing import shared
 from vinerl.bench.run import runs
 from vinerl.bench.run.progress import duration
 from vinerl.bench.run.runs import Run
@@ -58,7 +58,7 @@ def command(args: list[str]) -> None:
         raise InputError("--jobs is for this machine alone; with --ray the cluster's CPUs decide")
     cells = sweep.read(asked.spec)
     out = (asked.out or Path("runs/sweeps") / asked.spec.stem).resolve()
-    sweep.check_folder(cells, out)
+    check_folder(cells, out)
     if asked.dry_run:
         print(cost(cells, out, asked.jobs))
         return
@@ -81,16 +81,14 @@ def _do(asked: Sweep, cells: Sequence[Entry], out: Path, folder: Path) -> dict[s
         return {}
     sweep.prepare(cells, folder)
     if asked.ray is None:
-        if asked.jobs > 1:  # they share a GPU
-            os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-        where = sweep.here(asked.jobs)
+        where = crew.here(asked.jobs)
     else:
         from vinerl.bench.plans import cluster
 
         where = cluster.nodes(asked.ray)
-    with where as start:
+    with shared(asked.jobs), where as submit:
         try:
-            return sweep.work(cells, out, folder, start)
+            return sweep.work(cells, out, folder, submit)
         except KeyboardInterrupt:
             print("cells are being saved; the same command goes on from there", flush=True)
             raise
@@ -99,13 +97,14 @@ def _do(asked: Sweep, cells: Sequence[Entry], out: Path, folder: Path) -> dict[s
 def cost(cells: Sequence[Entry], out: Path, count: int) -> str:
     """Every cell with its members and what is to be done for it."""
     rows = [("run", "members", "steps", "done", "about")]
-    seconds = 0.0
+    left = []
     for cell in cells:
-        done = sweep.reached(cell, out / cell.name)
-        left = 0.0 if ended(out / cell.name) else cell.seconds * (1 - done / cell.steps)
-        told = duration(left) if left else "-"
-        rows.append((cell.name, str(cell.members), str(cell.steps), str(done), told))
-        seconds += left / count
+        done, about = reached(cell, out / cell.name), "-"
+        if not ended(out / cell.name):
+            left.append(cell.cost(done))
+            about = duration(left[-1].seconds)
+        rows.append((cell.name, str(cell.members), str(cell.steps), str(done), about))
+    seconds = max(estimate.over(left, count), default=0.0)
     whole = f"in all about {duration(seconds)} at the speed of an H200, once the data are there"
     return f"{show.table(rows)}\n{whole}"
 

@@ -10,7 +10,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import data as data_commands
-from vinerl.bench.commands import doctor
+from vinerl.bench.commands import doctor, queues, reproduce
 from vinerl.bench.commands import results as result_commands
 from vinerl.bench.commands import sweeps as sweep_commands
 from vinerl.bench.pictures import show
@@ -256,9 +256,9 @@ COMMANDS: dict[str, Callable[[list[str]], Any]] = {
     "data": data_commands.group("data", data_commands.DATA),
     "controllers": data_commands.group("controllers", data_commands.CONTROLLERS),
     "results": data_commands.group("results", result_commands.RESULTS),
-    "queue": data_commands.group("queue", result_commands.QUEUE),
+    "queue": data_commands.group("queue", queues.QUEUE),
     "sweep": sweep_commands.command,
-    "reproduce": result_commands.reproduce,
+    "reproduce": reproduce.reproduce,
     "report": result_commands.report,
     "doctor": check,
 }

@@ -204,7 +204,7 @@ def _missing(path: Path, seeds: Sequence[Seed]) -> str:
     left = [(e, row) for e, row in zip(entries, status, strict=True) if row[-1] != "done"]
     if not left:
         return ""
-    cost = duration(sum(entry.seconds for entry, _ in left))
+    cost = duration(sum(entry.cost().seconds for entry, _ in left))
     line = lambda tag, row: f"<tr>{''.join(f'<{tag}>{escape(x)}</{tag}>' for x in row)}</tr>"
     body = "\n".join(line("td", row) for _, row in left)
     return (

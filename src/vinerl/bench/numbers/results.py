@@ -18,16 +18,13 @@ import numpy as np
 from vinerl import disk
 from vinerl.agents import AGENTS
 from vinerl.bench.numbers.stats import bootstrap
-from vinerl.bench.run import jobs, manifests, runs
-from vinerl.bench.run.runs import Run
+from vinerl.bench.run import jobs, manifests, tasks
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
-from vinerl.train import metrics
 
 SCHEMA = 1
 ONLINE = ("online_steps", "utd", "balanced", "online_every")
 HOW = ("unroll", "fused")  # fields of a config that say how to compute, and not what
-SERIES = ("actor/bc", "actor/spread", "actor/estimate_max", "critic/q", "grad_norm/actor_max")
 
 
 class Seed(NamedTuple):
@@ -102,72 +99,9 @@ def beside_training(run: Mapping[str, Any]) -> dict[str, Any]:
     return {n: how for n, how in (("pretrain", run.get("pretrain", 0)), ("online", online)) if how}
 
 
-def publish(run: Run, folder: Path, unfinished: bool = False) -> list[Path]:
-    """A file for every member of a run; of one that has not ended only when asked."""
-    manifest, lines = run.manifest, run.metrics
-    at, success = metrics.curve(lines, "eval/success")
-    if not manifest["task"] or not len(at):
-        raise InputError(f"{run.path} has no task or was never evaluated: there is nothing to tell")
-    if not manifest["ended"] and not unfinished:
-        raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
-    whole = manifest["run"]["steps"] + manifest["run"].get("online_steps", 0)
-    steps = whole if manifest["ended"] else int(at[-1])
-    quiet = metrics.curve(lines, "eval/success_noise0")[1]  # nothing, if the agent has no noise
-    # The last evaluation of a run that has ended is the final one: where all members are frozen it
-    # comes early, and counts for all steps that are left.
-    ended = bool(manifest["ended"] and manifest["run"]["final_episodes"])
-    way = len(at) - ended
-    files: dict[Path, dict[str, Any]] = {}
-    for i, member in enumerate(manifest["members"]):
-        recipe = recipe_of(manifest, member, steps)
-        final = {"step": steps, "success": float(success[-1, i])}
-        final |= {"success_noise0": float(quiet[-1, i])} if len(quiet) else {}
-        path = folder / "seeds" / where(recipe) / f"seed-{member['seed']}.json"
-        if path.exists():
-            raise InputError(f"{path} is there already: this seed of this recipe is published")
-        files[path] = {
-            "schema": SCHEMA,
-            "recipe": recipe,
-            "seed": member["seed"],
-            "status": {k: member[k] for k in ("status", "frozen_at") if k in member},
-            "curve": {"step": at[:way].tolist(), "success": success[:way, i].tolist()},
-            "final": final if ended else None,
-            "metrics": _metrics(lines, i),
-            "provenance": _provenance(run, manifest),
-        }
-    for path, facts in files.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        disk.write_sealed(path, facts)
-    return list(files)
-
-
-def _metrics(lines: list[dict[str, Any]], i: int) -> dict[str, Any]:
-    """One member's series, and the gradient at each denoising step when it was last looked at."""
-    series = {name: metrics.curve(lines, name) for name in SERIES}
-    told: dict[str, Any] = {
-        name: {"step": x.tolist(), "value": [_short(v) for v in y[:, i]]}
-        for name, (x, y) in series.items()
-        if len(x)
-    }
-    if arriving := [line["grad_norm/step"][i] for line in lines if "grad_norm/step" in line]:
-        told["grad_norm/step"] = [_short(v) for v in arriving[-1]]
-    return told
-
-
-def _provenance(run: Run, manifest: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "run": run.path.resolve().name,
-        "manifest": runs.seal(manifest),
-        "data_sha256": manifest["data"]["sha256"],
-        "device": manifest["hardware"]["device"],
-        **{k: manifest[k] for k in ("commit", "source_sha256", "versions", "exact")},
-        **{k: manifest[k] for k in ("started", "ended")},
-    }
-
-
 def where(recipe: dict[str, Any]) -> Path:
-    task = recipe["task"].removesuffix("-v0").replace("-singletask", "")
-    return Path(task) / f"{recipe['agent']['name'].rpartition(':')[2]}-{digest(recipe)[:8]}"
+    agent = recipe["agent"]["name"].rpartition(":")[2]
+    return Path(tasks.short(recipe["task"])) / f"{agent}-{digest(recipe)[:8]}"
 
 
 def read(folder: Path) -> list[Seed]:
@@ -210,28 +144,18 @@ def together(seeds: Sequence[Seed]) -> Cell:
     """One cell of exactly these seeds; refused, with what differs, if their recipes are not one."""
     for seed in seeds[1:]:
         if seed.recipe != seeds[0].recipe:
-            what = ", ".join(differences(seeds[0].recipe, seed.recipe))
+            what = ", ".join(manifests.differences(seeds[0].recipe, seed.recipe))
             raise InputError(
                 f"{seeds[0].path} and {seed.path} are not averaged, their recipes differ: {what}"
             )
     return Cell(seeds[0].recipe, list(seeds))
 
 
-def differences(one: dict[str, Any], other: dict[str, Any], above: str = "") -> list[str]:
-    """Leaves of two recipes that are not the same, by name."""
-    parts = []
-    for name in sorted({*one, *other}):
-        a, b = one.get(name), other.get(name)
-        if isinstance(a, dict) and isinstance(b, dict):
-            parts += differences(a, b, f"{above}{name}.")
-        elif a != b:
-            parts.append(f"{above}{name} ({a} and {b})")
-    return parts
-
-
 def label(recipe: dict[str, Any]) -> str:
     """The agent, and the fields in which its config is not the one its task would get."""
     name, config = recipe["agent"]["name"], recipe["agent"]["config"]
+    if name not in AGENTS:
+        return f"{name} {digest(recipe)[:8]}"
     usual = jobs.resolve(jobs.Request(agent=name, task=recipe["task"])).config
     changed = {
         k: v
@@ -259,8 +183,3 @@ def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:
             )
         )
     return rows
-
-
-def _short(value: float) -> float | None:
-    """Four digits, and nothing that JSON does not have."""
-    return float(f"{value:.4g}") if np.isfinite(value) else None

@@ -8,14 +8,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from vinerl.bench.plans import sweep
+from vinerl.bench.plans.crew import Submit
 from vinerl.errors import InputError
 
 LOCAL = ("127.0.0.1", "localhost")
 
 
 @contextmanager
-def nodes(address: str) -> Iterator[sweep.Start]:
+def nodes(address: str) -> Iterator[Submit]:
     """Of the cluster at HOST:PORT, or of one that lives on this machine as long as we do."""
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if not address or address.rpartition(":")[0] in LOCAL:
@@ -32,7 +32,7 @@ def nodes(address: str) -> Iterator[sweep.Start]:
     try:
         # Ray hides GPUs from tasks that do not ask for one.
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
-        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)(sweep.finish)
-        yield lambda *cell: task.remote(*cell).future()
+        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)
+        yield lambda work, *given: task(work).remote(*given).future()
     finally:
         ray.shutdown()

@@ -1,25 +1,22 @@
 """One run that is to be done: its name, its cost, and the doing of it, in one piece or several."""
 
 import math
-import subprocess
-import sys
-import time
 import tomllib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from vinerl.bench.run import jobs, manifests
-from vinerl.bench.run.jobs import Request
+from vinerl.bench.plans import estimate, leash
+from vinerl.bench.plans.estimate import Cost
+from vinerl.bench.run import jobs, manifests, tasks
+from vinerl.bench.run.jobs import Job, Request
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 from vinerl.train import stack
 
-# Milliseconds of a step on an H200 in bfloat16 at antmaze sizes: 2.2 for four members, as measured.
-STEP, MEMBER = 0.8, 0.35
-START, END = 60.0, 60.0  # seconds to compile, and for the evaluation at the end
+LOG = "log.txt"  # in a run's folder: what its processes said
 # Options of a run that may stand under `run`.
 RUN = {f.name for f in fields(Request)}
 RUN -= {"agent", "fields", "task", "data", "seeds", "steps", "dir", "out"}
@@ -57,23 +54,25 @@ class Entry:
         """Of the run's folder: what tells it from the others of its group."""
         parts = [v if isinstance(v, str) else f"{k}-{_plain(v)}" for k, v in self.own.items()]
         parts = [part.replace("_", "-") for part in parts]
-        short = self.task.removesuffix("-v0").replace("-singletask", "")
-        where = self.data.stem if self.data else short
+        where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]
         steps = f"{self.steps // 1000}k" if self.steps >= 1000 else str(self.steps)
         return "-".join([where, agent, *parts, steps])
 
+    @cached_property
+    def job(self) -> Job:
+        return jobs.resolve(self.request)
+
     @property
     def members(self) -> int:
         """Counted without JAX: whoever starts processes leaves the device to them."""
-        config = jobs.resolve(self.request).config
+        config = self.job.config
         values = (getattr(config, name) for name in stack.stackable(config))
         return len(self.seeds) * math.prod(len(v) for v in values if isinstance(v, tuple))
 
-    @property
-    def seconds(self) -> float:
-        """About, once its data are there."""
-        return START + self.steps * (STEP + MEMBER * self.members) / 1000 + END
+    def cost(self, done: int = 0) -> Cost:
+        """About, once its data are there; of what is left after `done` steps."""
+        return estimate.cost(self.agent, self.job.config, self.members, self.steps - done)
 
 
 def _plain(value: Any) -> str:
@@ -92,7 +91,7 @@ def check(entry: Entry) -> None:
     """Refuse what could not be run, before anything runs."""
     if unknown := sorted(set(entry.run) - RUN):
         raise InputError(f"run has {', '.join(unknown)}; there are {', '.join(sorted(RUN))}")
-    config = jobs.resolve(entry.request).config
+    config = entry.job.config
     usual, _ = jobs.agent(entry.agent)
     for name in set(entry.fields) - set(stack.stackable(config)):
         value, like = getattr(config, name), getattr(usual, name)
@@ -102,7 +101,7 @@ def check(entry: Entry) -> None:
 
 def twins(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
     """The first that says the same as one before it, and that one."""
-    found = [(entry, jobs.resolve(entry.request)) for entry in entries]
+    found = [(entry, entry.job) for entry in entries]
     what = lambda job: (job.agent, job.task, job.data, job.config, job.steps)
     for i, (entry, job) in enumerate(found):
         for before, other in found[:i]:
@@ -138,35 +137,51 @@ def ended(out: Path) -> bool:
     return (out / "manifest.json").exists() and bool(Run(out).manifest["ended"])
 
 
-def run(
-    entry: Entry, out: Path, folder: Path, over: Callable[[], bool], log: Path | None = None
-) -> bool:
-    """Begin or go on until it has ended, or `over`; whether it has ended.
+def check_folder(entries: Sequence[Entry], out: Path) -> None:
+    """Refuse to go on with runs that are not what the entries of their name are."""
+    for entry in entries:
+        folder = out / entry.name
+        if not (folder / "manifest.json").exists():
+            continue
+        then, job = Run(folder).manifest, entry.job
+        config = {name: manifests.freeze(value) for name, value in vars(job.config).items()}
+        wanted: dict[str, Any] = {"agent": {"name": job.agent, "config": config}}
+        wanted["run"] = {name: manifests.freeze(getattr(job, name)) for name in manifests.KEPT}
+        found = {"agent": then["agent"], "run": manifests.BEFORE | then["run"]}
+        if job.data:
+            wanted["data"], found["data"] = str(job.data), then["data"]["path"]
+        if other := manifests.differences(wanted, found):
+            raise InputError(
+                f"{folder} holds another run: {', '.join(other)} differ. Choose another folder, or "
+                "remove it."
+            )
 
-    In a process of its own, which gives its memory back. It is on a leash: let go, it finishes its
-    block and saves. What it says goes to the end of `log`.
-    """
+
+def reached(entry: Entry, out: Path) -> int:
+    """The last step that its log tells of."""
     if ended(out):
-        return True
+        return entry.steps
+    lines = Run(out).metrics
+    return lines[-1]["step"] if lines else 0
+
+
+def to_do(entries: Sequence[Entry], out: Path) -> int:
+    """Steps that are left; the last of a run counts when the run has ended."""
+    last = lambda entry: min(reached(entry, out / entry.name), entry.steps - 1)
+    return sum(entry.steps - last(entry) for entry in entries)
+
+
+def run(entry: Entry, out: Path, folder: Path, over: Callable[[], bool]) -> None:
+    """Begin or go on until it has ended, or `over`; what it says goes to the end of its log."""
+    if ended(out):
+        return
     words = ["train", *flags(entry), "--dir", str(folder), "--out", str(out)]
     if (out / "manifest.json").exists():
         words = ["resume", str(out)]
-    with log.open("a") if log else nullcontext() as said:
-        print("vinerl", *words, file=said, flush=True)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "vinerl.bench.plans.leash", *words],
-            stdin=subprocess.PIPE,
-            stdout=said,
-            stderr=said and subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is ours to pass on, once
-        )
-        try:
-            while process.poll() is None and not over():
-                time.sleep(0.1)
-        finally:
-            stopped = process.poll() is None
-            process.communicate()  # lets go of the leash, and waits
-    if process.returncode and not stopped:
-        where = f"see {log}" if log else "see above"
-        raise InputError(f"{out}: the run ended with exit code {process.returncode}; {where}")
-    return not stopped
+    leash.hold(words, out / LOG, over)
+
+
+def shared_name(entries: Sequence[Entry]) -> str | None:
+    """The first name that two of them have."""
+    names = [entry.name for entry in entries]
+    return next((name for name in names if names.count(name) > 1), None)

@@ -6,8 +6,43 @@ pipe closes with it, and what it started does not run on unseen.
 
 import os
 import runpy
+import shutil
 import signal
+import subprocess
+import sys
 import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from vinerl.errors import InputError
+
+
+def hold(words: Sequence[str], log: Path, over: Callable[[], bool], low: bool = False) -> None:
+    """vinerl WORDS until it has ended, or `over`: then it is let go and may save what it has.
+
+    In a process of its own, which gives its memory back; at `low` priority it leaves the cores to
+    others. An InputError tells of one that failed.
+    """
+    before = ["nice", "-n", "10"] if low and shutil.which("nice") else []
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("a") as said:
+        print("vinerl", *words, file=said, flush=True)
+        process = subprocess.Popen(
+            [*before, sys.executable, "-m", "vinerl.bench.plans.leash", *words],
+            stdin=subprocess.PIPE,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is ours to pass on, once
+        )
+        try:
+            while process.poll() is None and not over():
+                time.sleep(0.1)
+        finally:
+            stopped = process.poll() is None
+            process.communicate()  # lets go of the leash, and waits
+    if process.returncode and not stopped:
+        raise InputError(f"vinerl {words[0]} ended with exit code {process.returncode}; see {log}")
 
 
 def _watch() -> None:

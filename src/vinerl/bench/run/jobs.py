@@ -157,6 +157,12 @@ def _lasting(name: str) -> str:
     return f"{Path(where).resolve()}:{attribute}" if where.endswith(".py") else name
 
 
+def portable(name: str) -> str:
+    """An agent's name without the folder its file is in."""
+    where, _, attribute = name.rpartition(":")
+    return f"{Path(where).name}:{attribute}" if where.endswith(".py") else name
+
+
 def _module(where: str) -> Any:
     try:
         if where.endswith(".py"):
@@ -318,7 +324,7 @@ def _out(request: Request, task: Task | None) -> Path:
         if (request.out / "manifest.json").exists():
             raise InputError(f"{request.out} already holds a run; choose another --out")
         return request.out
-    data = task.name.removesuffix("-v0").replace("-singletask", "") if task else None
+    data = tasks.short(task.name) if task else None
     return (
         Path("runs") / f"{request.agent.rpartition(':')[2]}-{data or Path(request.data or '').stem}"
     )

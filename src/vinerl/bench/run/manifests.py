@@ -150,5 +150,17 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None, stack: int = 
     )
 
 
+def differences(one: dict[str, Any], other: dict[str, Any], above: str = "") -> list[str]:
+    """Leaves of two trees that are not the same, by name."""
+    parts = []
+    for name in sorted({*one, *other}):
+        a, b = one.get(name), other.get(name)
+        if isinstance(a, dict) and isinstance(b, dict):
+            parts += differences(a, b, f"{above}{name}.")
+        elif a != b:
+            parts.append(f"{above}{name} ({a} and {b})")
+    return parts
+
+
 def now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")

@@ -15,17 +15,19 @@ class Progress:
             self.live.start()
             self.task = self.live.add_task(what, total=total, completed=done, note="")
 
-    def update(self, done: int, note: str | None = None) -> None:
+    def update(self, done: int, note: str | None = None, total: int | None = None) -> None:
         self.note = self.note if note is None else note
+        self.total = self.total if total is None else total
         now = time.monotonic()
         rate = (done - self.first) / max(now - self.begin, 1e-9)
         if self.live:
             text = f"{_rate(rate)}  {self.note}"
-            self.live.update(self.task, completed=done, note=text)
+            self.live.update(self.task, completed=done, total=self.total, note=text)
         elif done >= self.total or now - self.shown >= self.every:
             self.shown = now
-            left = (self.total - done) / max(rate, 1e-9)
-            line = f"{self.what} {done}/{self.total}  {_rate(rate)}  {duration(left)} left"
+            line = f"{self.what} {done}/{self.total}"
+            if rate:
+                line += f"  {_rate(rate)}  {duration((self.total - done) / rate)} left"
             print(f"{line}  {self.note}".rstrip(), flush=True)
 
     def __enter__(self) -> "Progress":

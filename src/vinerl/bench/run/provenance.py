@@ -72,11 +72,15 @@ def exactness() -> str:
     return "not bit-exact (--deterministic makes it so)"
 
 
+def has_gpu() -> bool:
+    """Of NVIDIA's, whether JAX sees it or not."""
+    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists()
+
+
 def unseen_gpu() -> str | None:
     """A sentence where this machine has an NVIDIA GPU that JAX does not use."""
     asked = os.environ.get("JAX_PLATFORMS", "")
-    has_gpu = Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists()
-    if has_gpu and jax.default_backend() == "cpu" and "cpu" not in asked:
+    if has_gpu() and jax.default_backend() == "cpu" and "cpu" not in asked:
         return (
             "There is an NVIDIA GPU here, but JAX does not see it and runs on the CPU. "
             "Install the GPU build: pip install 'vinerl[cuda]'"

@@ -40,11 +40,20 @@ def named(name: str) -> Task:
     return Task(name, dataset, ogbench.env_id(name), domain + "-sparse" * sparse, sparse)
 
 
+def short(name: str) -> str:
+    """As folders name it, e.g. scene-play-task4."""
+    return name.removesuffix("-v0").replace("-singletask", "")
+
+
 def find(task: Task, folder: Path) -> Source | None:
     """The official file before one of ours, and the small one of the default job last."""
-    name = f"{task.dataset}.npz"
-    official = files.OFFICIAL.expanduser() / name
     places = [folder, demo_folder(folder)] if task.name == DEFAULT else [folder]
+    return find_dataset(task.dataset, *places)
+
+
+def find_dataset(dataset: str, *places: Path) -> Source | None:
+    name = f"{dataset}.npz"
+    official = files.OFFICIAL.expanduser() / name
     there = (place / name for place in places if (place / name).is_file())
     ours = next((path for path in there if path != official), None)
     if official.is_file():

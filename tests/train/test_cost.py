@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import cost, material
+from benchmarks import material
 from vinerl.bench.run import running
 from vinerl.rl import learner
-from vinerl.train import offline
+from vinerl.train import cost, offline
 
 
 def counted(function, *shapes, dtype=jnp.float32):

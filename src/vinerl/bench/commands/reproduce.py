@@ -1,0 +1,85 @@
+"""vinerl reproduce: a study, or a section of the queue."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from vinerl.bench.commands import queues
+from vinerl.bench.commands.queues import FOLDER
+from vinerl.bench.numbers import results
+from vinerl.bench.pictures import show
+from vinerl.bench.plans import queue
+from vinerl.bench.plans.shift import Place
+from vinerl.data import files
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Do an experiment again: a study, or a section of the queue such as ablation-sampler.
+
+    toy              the paper's five modes: samplers, regularisers, a page to play with
+    ladder           every agent on three bandits whose optimum is known
+    ablation-steps   acting with what the sampler has after k of its steps
+    variance         spread of the actions and noise of the gradient, along a training
+    curves           learning curves of all that is published, beside those of others
+    table1           the paper's table with our cells in it, and what the missing ones cost
+    ablation         sampler x regulariser: what the cells of ablation-sampler say
+    precision        bfloat16, TF32 and float32: what precision-spikes and precision-curves say
+
+    What was begun goes on, what is done is not done again, and every seed's numbers are kept.
+    """
+
+    name: tyro.conf.Positional[str]
+    dry_run: bool = False  # say what it would cost, and do nothing
+    out: Path | None = None  # of a study: where pictures and numbers go (./NAME unless given)
+    run: tuple[Path, ...] = ()  # ablation-steps, variance: runs to look at (else the default job's)
+    folder: Path = FOLDER  # of the queue and the published results
+    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    runs: Path = Path("runs/queue")  # where the queue's runs are
+
+
+STUDIES = ("toy", "ladder", "ablation-steps", "variance", "curves", "table1", "ablation")
+STUDIES += ("precision",)
+
+
+def reproduce(args: list[str]) -> None:
+    asked = tyro.cli(Reproduce, prog="vinerl reproduce", args=args)
+    if asked.name in STUDIES:
+        cost, work = _study(asked, asked.out or Path(asked.name))
+        print(cost)
+        for path in [] if asked.dry_run else work():
+            print(path)
+        return
+    entries = queues.of(queue.read(asked.folder / "queue.toml"), asked.name, *STUDIES)
+    print(show.table(queue.status(entries, results.read(asked.folder))))
+    if not asked.dry_run:
+        place = Place(files.folder(asked.dir), asked.runs)
+        left = queues.left_of(entries, asked.folder)
+        queues.end(queues.work(left, asked.folder, math.inf, place))
+
+
+def _study(asked: Reproduce, out: Path) -> tuple[str, Callable[[], list[Path]]]:
+    """What it will cost, and the doing of it."""
+    from vinerl.bench.studies import (
+        ablation,
+        curves,
+        ladder,
+        precision,
+        steps,
+        table1,
+        toy,
+        variance,
+    )
+
+    if asked.name == "toy":
+        return toy.cost(), lambda: toy.reproduce(out)
+    if asked.name == "ladder":
+        return ladder.cost(), lambda: ladder.reproduce(out)
+    assembled = {"curves": curves, "table1": table1, "ablation": ablation, "precision": precision}
+    if of_cells := assembled.get(asked.name):
+        return of_cells.cost(asked.folder), lambda: of_cells.reproduce(asked.folder, out)
+    study = steps if asked.name == "ablation-steps" else variance
+    return study.cost(asked.run), lambda: study.reproduce(out, asked.run, asked.dir)

@@ -1,0 +1,192 @@
+"""Some minutes of one machine: what of the queue fits into them, and the doing of it.
+
+Entries of one dataset follow each other. Where there are no data they are made: the first before
+anything trains, the next beside what trains, at low priority.
+"""
+
+import operator
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from vinerl.bench.numbers import publishing
+from vinerl.bench.plans import crew, estimate, leash
+from vinerl.bench.plans.crew import Over
+from vinerl.bench.plans.entries import Entry, check_folder, ended, reached, to_do
+from vinerl.bench.plans.estimate import Cost
+from vinerl.bench.plans.sharing import shared
+from vinerl.bench.run import provenance, tasks
+from vinerl.bench.run.progress import Progress
+from vinerl.bench.run.runs import Run
+from vinerl.collect import recipes
+from vinerl.errors import InputError
+from vinerl.owner import Owner
+
+SLOW = 2.0  # times what one core's rate promises: so it was on sixteen, and with runs beside it
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where things are, and how many runs are worked on at once."""
+
+    data: Path  # datasets
+    runs: Path
+    jobs: int = 1
+    whole: bool = False  # nothing is begun that cannot end
+
+
+class Turn(NamedTuple):
+    what: Entry | str  # a run, or a dataset to be made
+    over: float  # seconds from now
+
+
+class Done(NamedTuple):
+    written: list[Path]
+    failed: dict[str, str]  # by name, why
+
+
+def plan(
+    left: Sequence[Entry], seconds: float, place: Place, begun: Mapping[str, float] | None = None
+) -> list[Turn]:
+    """What to begin, in order; `begun` says how long what is being worked on has taken so far.
+
+    Nothing is begun that would end too late, or make something else do so. Unless only whole runs
+    are asked for, the first is begun all the same.
+    """
+    ages = begun or {}
+    running = [entry for entry in left if entry.name in ages]
+    costs = [rest(entry, place, ages[entry.name]) for entry in running]
+    chosen: list[Entry] = []
+    order: list[Entry | str] = []
+    ends, made, data = estimate.over(costs, place.jobs), 0.0, {}
+    for dataset in dict.fromkeys(map(dataset_of, left)):
+        making = max(0.0, data_seconds(dataset, place.data) - ages.get(dataset, 0.0))
+        found = []
+        for entry in (e for e in left if dataset_of(e) == dataset and e.name not in ages):
+            cost = rest(entry, place)._replace(wait=made + making if making else 0.0)
+            after = estimate.over([*costs, cost], place.jobs)
+            allowed = (max(seconds, before) for before in (*ends, 0.0))
+            late = any(map(operator.gt, after, allowed))
+            if not late or not (costs or place.whole):
+                costs, ends = [*costs, cost], after
+                found.append(entry)
+        if found and making:
+            made += making
+            data[dataset] = made
+            order += [] if dataset in ages else [dataset]
+        chosen += found
+        order += found
+    known = data | dict(zip((entry.name for entry in running + chosen), ends, strict=True))
+    return [Turn(what, known[name_of(what)]) for what in order]
+
+
+def rest(entry: Entry, place: Place, age: float = 0.0) -> Cost:
+    """What is left of a run that has been worked on for `age` seconds since it was started."""
+    out = place.runs / entry.name
+    if ended(out):
+        return Cost(0.0, 0.0, 0.0)
+    cost = entry.cost(reached(entry, out))
+    return cost._replace(start=max(0.0, cost.start - age))
+
+
+def name_of(what: Entry | str) -> str:
+    return what if isinstance(what, str) else what.name
+
+
+def dataset_of(entry: Entry) -> str:
+    return tasks.named(entry.task).dataset
+
+
+def data_seconds(dataset: str, folder: Path) -> float:
+    """To make a dataset where there is none; 0 where it is, or cannot be made."""
+    if dataset not in recipes.OFFICIAL or tasks.find_dataset(dataset, folder):
+        return 0.0
+    return SLOW * recipes.cost(recipes.OFFICIAL[dataset], provenance.cores())[0]
+
+
+def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Done:
+    """Do what `plan` says and, whenever something has ended, what it says then.
+
+    What was begun goes on, what has ended is published in `at`, and what fails stops nothing else.
+    """
+    until, todo, done = time.monotonic() + 60 * minutes, list(entries), Done([], {})
+    over = lambda: time.monotonic() > until
+    begun: dict[str, float] = {}
+    planned: dict[str, int] = {}  # steps that were taken before
+
+    def choose(running: list[Entry | str]) -> Entry | str | None:
+        """A dataset, if none is being made; else the first run, if there is room and its data."""
+        runs = sum(isinstance(what, Entry) for what in running)
+        if over() or (runs == place.jobs and runs < len(running)):
+            return None
+        now = time.monotonic()
+        ages = {name_of(what): now - begun[name_of(what)] for what in running}
+        turns = [what for what, _ in plan(todo, until - now, place, ages)]
+        data = next((what for what in turns if isinstance(what, str)), None)
+        several = [what for what in turns if isinstance(what, Entry)]
+        for entry in several:
+            planned.setdefault(entry.name, reached(entry, place.runs / entry.name))
+        if data and runs == len(running):
+            return data
+        first = several[0] if several else None
+        ready = first and runs < place.jobs and not data_seconds(dataset_of(first), place.data)
+        return first if ready else None
+
+    def start(what: Entry | str) -> Future[str]:
+        begun[name_of(what)] = time.monotonic()
+        if isinstance(what, str):
+            return submit(make, what, place)
+        return submit(crew.finish, what, place.runs / what.name, place.data)
+
+    def told(what: Entry | str, why: str) -> None:
+        """What was stopped by the clock is neither published nor has it failed."""
+        if isinstance(what, Entry) and not why:
+            if not ended(place.runs / what.name):
+                print(f"{place.runs / what.name} goes on when asked again", flush=True)
+                return
+            why = publish(Run(place.runs / what.name), at, done.written)
+        if why:
+            done.failed[name_of(what)] = why
+            print(why, flush=True)
+        if why or isinstance(what, Entry):
+            todo[:] = [e for e in todo if name_of(what) not in (e.name, dataset_of(e))]
+
+    def look(running: list[Entry | str]) -> None:
+        mine = [entry for entry in entries if entry.name in planned]
+        left = [entry for entry in mine if entry in todo]
+        note = f"{len(mine) - len(left)} of {len(mine)} runs"
+        making = "".join(f", making {what}" for what in running if isinstance(what, str))
+        total = sum(entry.steps - planned[entry.name] for entry in mine)
+        bar.update(total - to_do(left, place.runs), note + making, total)
+
+    check_folder(todo, place.runs)
+    with (
+        Owner(place.runs),
+        shared(place.jobs),
+        crew.here(place.jobs + 1, over) as submit,
+        Progress("steps", 0) as bar,
+    ):
+        crew.follow(choose, start, told, look)
+    return done
+
+
+def make(dataset: str, place: Place, over: Over) -> str:
+    """Beside what trains, and not in its way; what went wrong, in words."""
+    words = ["data", "make", dataset, "--dir", str(place.data)]
+    try:
+        crew.wait_until_free(place.data / f"{dataset}.making", over)
+        leash.hold(words, place.runs / f"{dataset}.log", over, low=True)
+    except (InputError, OSError) as error:
+        return f"{dataset}: {error}"
+    return ""
+
+
+def publish(run: Run, at: Path, written: list[Path]) -> str:
+    try:
+        written += publishing.publish(run, at)
+    except InputError as error:
+        return str(error)
+    return ""

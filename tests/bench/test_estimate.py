@@ -1,0 +1,90 @@
+"""What runs take: measured numbers come out again, and side by side they share one device."""
+
+import pytest
+
+from vinerl.agents import AGENTS
+from vinerl.bench.plans import estimate
+from vinerl.bench.plans.estimate import Cost
+from vinerl.bench.run import jobs, running
+from vinerl.train import cost
+
+TASK = "antmaze-large-navigate-singletask-task1-v0"
+
+
+def config(agent, **fields):
+    fields = {"precision": "bfloat16"} | fields
+    return jobs.resolve(jobs.Request(agent=agent, task=TASK, fields=fields)).config
+
+
+def step(agent, members, **fields):
+    """Milliseconds."""
+    return estimate.cost(agent, config(agent, **fields), members, 1000).training
+
+
+@pytest.mark.parametrize(("members", "measured"), [(4, 2.2), (12, 4.9)])
+def test_a_step_of_vine_is_as_measured(members, measured):
+    assert step("vine", members) / estimate.BESIDE == pytest.approx(measured, rel=0.02)
+
+
+def test_with_evaluations_beside_it_too():
+    assert step("vine", 6) == pytest.approx(3.2, rel=0.02)
+
+
+def test_side_by_side_runs_take_as_long_as_in_their_manifests():
+    """VINE's and Euler's sampler, 4 members, 150k steps; ReBRAC, 4 members, beside VINE's 6."""
+    vine = estimate.cost("vine", config("vine"), 4, 150_000)
+    assert estimate.over([vine, vine], 2) == pytest.approx([710, 706], rel=0.1)
+    rebrac = estimate.cost("rebrac", config("rebrac"), 4, 100_000)
+    beside = estimate.cost("vine", config("vine"), 6, 150_000)
+    assert estimate.over([rebrac, beside], 2)[0] == pytest.approx(299, rel=0.1)
+
+
+def test_a_step_takes_longer_with_more_rows_and_more_bits():
+    assert step("vine", 4, batch_size=1024) == pytest.approx(2 * step("vine", 4))
+    assert step("vine", 4, precision="float32") == pytest.approx(2 * step("vine", 4), rel=0.01)
+    assert 10 < step("vine", 4, precision="full-float32") / step("vine", 4) < 15
+
+
+def test_an_agent_of_ones_own_is_taken_for_vine():
+    cfg = config("vine")
+    assert estimate.cost("mine.py:MINE", cfg, 4, 100) == estimate.cost("vine", cfg, 4, 100)
+
+
+def test_every_agent_is_in_the_table():
+    assert set(estimate.PRODUCTS) == set(AGENTS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", AGENTS)
+def test_products_are_as_counted(agent):
+    from benchmarks import material
+
+    cfg, make = material.agent(agent, {})
+    data = material.random_data(2000, material.OBS, material.ACTION)
+    found = cost.step(make(cfg, running.spec_of(data, cfg)), data)
+    assert found.flop / cfg.batch_size / 1e6 == pytest.approx(estimate.PRODUCTS[agent], rel=1e-3)
+
+
+def test_one_after_another_takes_the_sum():
+    assert estimate.over([Cost(1, 10, 2), Cost(1, 20, 2)], 1) == pytest.approx([13, 36])
+
+
+def test_two_that_train_share_the_device():
+    """Together they make 7/6 of the steps of one: each goes at 7/12, and 70 s take 120."""
+    assert estimate.over([Cost(5, 70, 9)] * 2, 2) == pytest.approx([134, 134])
+
+
+def test_whoever_trains_alone_has_all_of_it():
+    """The second compiles for 70 s while the first trains, then trains when that is done."""
+    assert estimate.over([Cost(0, 70, 0), Cost(70, 7, 3)], 2) == pytest.approx([70, 80])
+
+
+def test_while_one_evaluates_the_other_is_not_slowed():
+    assert estimate.over([Cost(0, 7, 100), Cost(0, 70, 0)], 2) == pytest.approx([112, 12 + 63])
+
+
+def test_the_next_begins_when_one_has_ended_and_its_data_are_there():
+    runs = [Cost(0, 0, 10), Cost(0, 0, 30), Cost(0, 0, 5), Cost(0, 0, 5, wait=40)]
+    assert estimate.over(runs, 2) == pytest.approx([10, 30, 15, 45])
+    assert estimate.over([], 2) == []
+    assert estimate.over([Cost(0, 0, 0)], 1) == [0]

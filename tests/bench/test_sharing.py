@@ -1,0 +1,69 @@
+"""Several processes on one GPU: shares of its memory, and the daemon's life."""
+
+import os
+from contextlib import suppress
+
+import pytest
+
+from vinerl.bench.plans import sharing
+from vinerl.bench.run import provenance
+
+SCRIPT = """#!/bin/sh
+echo "$CUDA_MPS_PIPE_DIRECTORY: $* $(cat)" >> {log}
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path, monkeypatch):
+    """A stand-in for NVIDIA's that keeps what it is told."""
+    log, script = tmp_path / "log", tmp_path / "bin" / sharing.CONTROL
+    script.parent.mkdir()
+    script.write_text(SCRIPT.format(log=log))
+    script.chmod(0o755)
+    environment = {k: v for k, v in os.environ.items() if k not in sharing.CHOSEN}
+    monkeypatch.setattr(os, "environ", environment)
+    os.environ["PATH"] = f"{script.parent}:{os.environ['PATH']}"
+    monkeypatch.setattr(provenance, "has_gpu", lambda: True)
+    monkeypatch.setattr(sharing.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(sharing.shutil, "which", lambda name: str(script))
+    monkeypatch.setattr(sharing, "CONTROL", str(script))
+    return lambda: log.read_text().splitlines() if log.exists() else []
+
+
+def test_it_lives_as_long_as_the_work(daemon, tmp_path):
+    with suppress(KeyError), sharing.shared(2):
+        assert [line.split(": ")[1].strip() for line in daemon()] == ["-d"]
+        assert os.environ["CUDA_MPS_PIPE_DIRECTORY"].startswith(str(tmp_path))
+        raise KeyError
+    assert [line.split(": ")[1].strip() for line in daemon()] == ["-d", "quit"]
+    assert len({line.split(": ")[0] for line in daemon()}) == 1
+    assert "CUDA_MPS_PIPE_DIRECTORY" not in os.environ
+
+
+def test_it_is_not_needed_for_one_nor_without_a_gpu_nor_where_there_is_another(daemon, monkeypatch):
+    with sharing.shared(1):
+        pass
+    monkeypatch.setattr(provenance, "has_gpu", lambda: False)
+    with sharing.shared(2):
+        pass
+    monkeypatch.setattr(provenance, "has_gpu", lambda: True)
+    os.environ["CUDA_MPS_PIPE_DIRECTORY"] = "mine"
+    with sharing.shared(2):
+        pass
+    assert daemon() == []
+    assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == "mine"
+
+
+def test_each_has_its_share_of_the_memory(daemon):
+    with sharing.shared(3):
+        assert os.environ["XLA_CLIENT_MEM_FRACTION"] == "0.30"
+    assert "XLA_CLIENT_MEM_FRACTION" not in os.environ
+    with sharing.shared(1):
+        assert "XLA_CLIENT_MEM_FRACTION" not in os.environ
+
+
+def test_what_the_user_has_chosen_stays(daemon):
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    with sharing.shared(2):
+        assert "XLA_CLIENT_MEM_FRACTION" not in os.environ
+    assert os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"

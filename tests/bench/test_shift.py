@@ -1,0 +1,275 @@
+"""A shift of the queue: what fits into some minutes of a machine, when, and the doing of it."""
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from vinerl import cli
+from vinerl.bench.numbers import publishing
+from vinerl.bench.plans import entries, leash, shift
+from vinerl.bench.plans.entries import Entry
+from vinerl.bench.plans.shift import Place
+from vinerl.bench.run import provenance
+from vinerl.errors import InputError
+
+ANT = "antmaze-large-navigate-singletask-task2-v0"
+SCENE = "scene-play-singletask-task4-v0"
+CUBE = "cube-double-play-singletask-task1-v0"
+POINT = "pointmaze-medium-navigate-singletask-task1-v0"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A machine of sixteen cores with no data on it."""
+    monkeypatch.setattr(provenance, "cores", lambda: 16)
+    return lambda **given: Place(tmp_path / "data", tmp_path / "runs", **given)
+
+
+def entry(task=ANT, steps=100_000, **fields):
+    """Two members: 120 s, and 1.683 ms a step."""
+    common = {"precision": "bfloat16", "batch_size": 512}
+    return Entry("group", task, "vine", (0, 1), steps, {}, common, fields)
+
+
+def with_data(place, *tasks):
+    place.data.mkdir(exist_ok=True)
+    for task in tasks:
+        (place.data / f"{shift.dataset_of(entry(task))}.npz").write_bytes(b"")
+    return place
+
+
+def told(turns):
+    return [
+        (shift.name_of(what).replace("-navigate-task2-vine", ""), round(t)) for what, t in turns
+    ]
+
+
+def test_a_run_takes_what_its_parts_do():
+    assert entry().cost().seconds == pytest.approx(60 + 168.3 + 60)
+    assert entry().cost(done=50_000).seconds == pytest.approx(60 + 84.15 + 60)
+
+
+def test_its_data_are_made_first(place):
+    """1,100 episodes of 1,001 rows at 2,000 a second on each core, and twice that long."""
+    turns = shift.plan([entry()], 3600, place())
+    making = 2 * 1100 * 1001 / 2000 / 16
+    assert turns[0].what == "antmaze-large-navigate-v0"
+    assert [t for _, t in turns] == pytest.approx([making, making + 288.3])
+
+
+def test_data_that_are_there_cost_nothing(place):
+    (turn,) = shift.plan([entry()], 3600, with_data(place(), ANT))
+    assert turn.over == pytest.approx(288.3)
+
+
+def test_as_much_as_fits_one_after_the_other(place):
+    left = [entry(flow_steps=k) for k in (1, 2, 3)]
+    there = with_data(place(), ANT)
+    ends = lambda seconds: [round(t) for _, t in shift.plan(left, seconds, there)]
+    assert ends(866) == [288, 577, 865]
+    assert ends(864) == [288, 577]
+    assert ends(10) == [288], "something is always begun"
+
+
+def test_only_what_can_end(place):
+    left = [entry(flow_steps=1), entry(steps=1000, flow_steps=2)]
+    there = with_data(place(whole=True), ANT)
+    assert told(shift.plan(left, 287, there)) == [("antmaze-large-flow-steps-2-1k", 122)]
+    assert shift.plan(left, 100, there) == []
+
+
+def test_two_at_once_share_the_device(place):
+    """Each trains at 7/12 of its speed; the third alone, while the others evaluate and after."""
+    left = [entry(flow_steps=k) for k in (1, 2, 3)]
+    ends = [t for _, t in shift.plan(left, 3600, with_data(place(jobs=2), ANT))]
+    assert ends == pytest.approx([408.5, 408.5, 408.5 + 288.3], abs=0.1)
+
+
+def test_nothing_is_begun_that_makes_another_late(place):
+    """Alone the first takes 288 s, beside a short one a little more."""
+    left = [entry(flow_steps=1), entry(steps=20_000, flow_steps=2)]
+    there = with_data(place(jobs=2), ANT)
+    slowed = 288.3 + 33.66 * (12 / 7 - 1) * 7 / 12 * 12 / 7
+    assert len(shift.plan(left, slowed + 5, there)) == 2
+    assert len(shift.plan(left, 290, there)) == 1
+
+
+def test_what_has_been_begun_counts_for_what_is_left(place):
+    there = with_data(place(whole=True), ANT)
+    folder = there.runs / entry().name
+    folder.mkdir(parents=True)
+    lines = [json.dumps({"step": step}) + "\n" for step in (10_000, 90_000)]
+    (folder / "metrics.jsonl").write_text("".join(lines))
+    (turn,) = shift.plan([entry()], 140, there)
+    assert turn.over == pytest.approx(120 + 16.83)
+    assert shift.plan([entry()], 136, there) == []
+
+
+def test_what_runs_has_its_place_and_is_not_planned_again(place):
+    """It has been at it for 50 s, so 10 of its start are left."""
+    left, there = [entry(flow_steps=1), entry(flow_steps=2)], with_data(place(), ANT)
+    turns = shift.plan(left, 3600, there, {left[0].name: 50.0})
+    assert told(turns) == [("antmaze-large-flow-steps-2-100k", round(288.3 - 50 + 288.3))]
+
+
+def test_the_next_data_are_made_beside_the_training(place):
+    """Scene's are there after 69 + 344 s; until then the ant has the device."""
+    left = [entry(), entry(SCENE), entry(flow_steps=2)]
+    turns = shift.plan(left, 3600, place())
+    assert told(turns) == [
+        ("antmaze-large-navigate-v0", 69),
+        ("antmaze-large-100k", 357),
+        ("antmaze-large-flow-steps-2-100k", 645),
+        ("scene-play-v0", 413),
+        ("scene-play-task4-vine-100k", 934),
+    ]
+    assert len(shift.plan(left, 900, place())) == 3, "no data are made for nothing"
+    being_made = shift.plan(left[1:2], 3600, place(), {"scene-play-v0": 300.0})
+    assert told(being_made) == [("scene-play-task4-vine-100k", round(344.1 - 300 + 288.3))]
+
+
+def test_a_run_that_waits_for_its_data_keeps_its_place(place):
+    """Cube's data are made after scene's; what is there of the ant is not begun before."""
+    there = with_data(place(jobs=2), ANT)
+    turns = shift.plan([entry(SCENE), entry(CUBE), entry()], 3600, there)
+    assert [shift.name_of(what) for what, _ in turns] == [
+        "scene-play-v0",
+        "scene-play-task4-vine-100k",
+        "cube-double-play-v0",
+        "cube-double-play-task1-vine-100k",
+        "antmaze-large-navigate-task2-vine-100k",
+    ]
+    assert turns[2].over == pytest.approx(turns[0].over + 2 * 1100 * 1001 / 450 / 16)
+
+
+def test_a_dry_run_tells_all_of_it(place, tmp_path, capsys):
+    place()
+    (tmp_path / "queue.toml").write_text(
+        f'[a]\ntasks = ["{ANT}", "{SCENE}"]\nseeds = [0, 1]\nsteps = 100_000\n'
+        'common = { precision = "bfloat16" }\n'
+    )
+    words = ["queue", "next", "--folder", str(tmp_path), "--dir", str(tmp_path / "data")]
+    cli.main([*words, "--minutes", "30", "--dry-run"])
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert said[1:5] == [
+        ["make", "antmaze-large-navigate-v0", "1:09", "1:09"],
+        ["antmaze-large-navigate-task2-vine-100k", "2", "4:48", "5:57"],
+        ["make", "scene-play-v0", "5:44", "6:53"],
+        ["scene-play-task4-vine-100k", "2", "4:48", "11:41"],
+    ]
+    cli.main([*words, "--minutes", "1", "--only-whole"])
+    assert "nothing that is missing can end in time" in capsys.readouterr().out
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--jobs", "0"])
+    assert "--jobs 0: expected a whole number" in capsys.readouterr().err
+
+
+@pytest.fixture
+def faked(monkeypatch):
+    """Processes and publishing: what was begun and ended, in order, and how many at once."""
+    said, now, most, lock = [], [], [0], threading.Lock()
+
+    def hold(words, log, over, low=False):
+        name = log.parent.name if words[0] == "train" else words[2]
+        with lock:
+            said.append(f"begin {name}")
+            now.extend([name] if not low else [])
+            most[0] = max(most[0], len(now))
+        time.sleep(0.3 if low else 0.1)
+        with lock:
+            said.append(f"end {name}")
+            now.remove(name) if not low else None
+        if low:
+            folder = Path(words[-1])
+            folder.mkdir(exist_ok=True)
+            (folder / f"{name}.npz").write_bytes(b"")
+        if "flow-steps-3" in name:
+            raise InputError("it did not want to")
+        (log.parent / "ended").touch()
+
+    def publish(run, at):
+        said.append(f"publish {run.path.name}")
+        if "flow-steps-5" in run.path.name:
+            raise InputError("another run is there")
+        return [at / run.path.name]
+
+    monkeypatch.setattr(leash, "hold", hold)
+    monkeypatch.setattr(publishing, "publish", publish)
+    for module in (entries, shift):
+        monkeypatch.setattr(module, "ended", lambda out: (out / "ended").exists())
+    return said, most
+
+
+def test_what_fails_stops_nothing_else_and_is_told(place, tmp_path, faked):
+    left = [entry(flow_steps=k) for k in (2, 3, 4, 5)]
+    done = shift.work(left, tmp_path, 60, with_data(place(jobs=2), ANT))
+    names = [e.name for e in left]
+    assert [path.name for path in done.written] == [names[0], names[2]]
+    assert done.failed == {
+        names[1]: f"{names[1]}: it did not want to",
+        names[3]: "another run is there",
+    }
+    assert faked[1] == [2]
+
+
+def test_each_is_published_before_the_next_has_ended(place, tmp_path, faked):
+    left = [entry(flow_steps=k) for k in (1, 2)]
+    shift.work(left, tmp_path, 60, with_data(place(), ANT))
+    one, two = (e.name for e in left)
+    assert faked[0] == [f"{x} {name}" for name in (one, two) for x in ("begin", "end", "publish")]
+
+
+def test_data_are_made_before_and_beside(place, tmp_path, faked):
+    left = [entry(), entry(flow_steps=2), entry(SCENE)]
+    shift.work(left, tmp_path, 60, place())
+    said = faked[0]
+    ant, scene = "antmaze-large-navigate-v0", "scene-play-v0"
+    assert said[:3] == [f"begin {ant}", f"end {ant}", f"begin {scene}"]
+    order = [x for x in said if x.startswith("begin") and "task" in x]
+    assert order == [f"begin {e.name}" for e in left]
+    assert said.index(f"end {scene}") < said.index(f"begin {left[2].name}")
+    assert said.index(f"begin {left[0].name}") < said.index(f"end {scene}")
+
+
+def test_data_that_cannot_be_made_are_told_once(place, tmp_path, monkeypatch):
+    def hold(words, log, over, low=False):
+        raise InputError("no controller")
+
+    monkeypatch.setattr(leash, "hold", hold)
+    done = shift.work([entry(), entry(flow_steps=2)], tmp_path, 60, place())
+    assert done == ([], {"antmaze-large-navigate-v0": "antmaze-large-navigate-v0: no controller"})
+
+
+def test_when_time_is_up_all_are_asked_to_stop(place, tmp_path, monkeypatch, capsys):
+    stopped = []
+
+    def hold(words, log, over, low=False):
+        limit = time.monotonic() + 10
+        while not over() and time.monotonic() < limit:
+            time.sleep(0.01)
+        stopped.extend([log] if over() else [])
+
+    monkeypatch.setattr(leash, "hold", hold)
+    there, left = with_data(place(jobs=2), ANT), [entry(flow_steps=k) for k in (1, 2)]
+    monkeypatch.setattr(
+        shift,
+        "plan",
+        lambda todo, seconds, place, ages: [shift.Turn(e, 0.0) for e in todo if e.name not in ages],
+    )
+    begin = time.monotonic()
+    assert shift.work(left, tmp_path, 1 / 60, there) == ([], {})
+    assert 1 < time.monotonic() - begin < 5
+    assert len(stopped) == 2
+    assert capsys.readouterr().out.count("goes on when asked again") == 2
+
+
+def test_a_run_that_fails_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(entries, "flags", lambda _: ["--bogus"])
+    log = tmp_path / "run" / entries.LOG
+    with pytest.raises(InputError, match=f"vinerl train ended with exit code 2; see {log}"):
+        entries.run(entry(POINT), tmp_path / "run", tmp_path, lambda: False)
+    assert "vinerl train --bogus" in log.read_text()
