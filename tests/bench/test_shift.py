@@ -1,15 +1,19 @@
 """A shift of the queue: what fits into some minutes of a machine, when, and the doing of it."""
 
 import json
+import signal
+import subprocess
+import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from vinerl import cli
-from vinerl.bench.numbers import publishing
-from vinerl.bench.plans import entries, leash, shift
+from vinerl.bench.numbers import publishing, results
+from vinerl.bench.plans import entries, leash, queue, shift
 from vinerl.bench.plans.entries import Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.bench.run import provenance
@@ -72,6 +76,7 @@ def test_as_much_as_fits_one_after_the_other(place):
     assert ends(866) == [288, 577, 865]
     assert ends(864) == [288, 577]
     assert ends(10) == [288], "something is always begun"
+    assert shift.plan(left, 10, there, first=False) == []
 
 
 def test_only_what_can_end(place):
@@ -95,6 +100,9 @@ def test_nothing_is_begun_that_makes_another_late(place):
     slowed = 288.3 + 33.66 * (12 / 7 - 1) * 7 / 12 * 12 / 7
     assert len(shift.plan(left, slowed + 5, there)) == 2
     assert len(shift.plan(left, 290, there)) == 1
+    assert len(shift.plan(left, 250, there)) == 2, "the first is late anyway, and goes on later"
+    running = {left[0].name: 0.0}
+    assert shift.plan(left, 250, replace(there, whole=True), running) == []
 
 
 def test_what_has_been_begun_counts_for_what_is_left(place):
@@ -255,11 +263,8 @@ def test_when_time_is_up_all_are_asked_to_stop(place, tmp_path, monkeypatch, cap
 
     monkeypatch.setattr(leash, "hold", hold)
     there, left = with_data(place(jobs=2), ANT), [entry(flow_steps=k) for k in (1, 2)]
-    monkeypatch.setattr(
-        shift,
-        "plan",
-        lambda todo, seconds, place, ages: [shift.Turn(e, 0.0) for e in todo if e.name not in ages],
-    )
+    every = lambda todo, _, __, ages, ___: [shift.Turn(e, 0) for e in todo if e.name not in ages]
+    monkeypatch.setattr(shift, "plan", every)
     begin = time.monotonic()
     assert shift.work(left, tmp_path, 1 / 60, there) == ([], {})
     assert 1 < time.monotonic() - begin < 5
@@ -273,3 +278,80 @@ def test_a_run_that_fails_is_said(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=f"vinerl train ended with exit code 2; see {log}"):
         entries.run(entry(POINT), tmp_path / "run", tmp_path, lambda: False)
     assert "vinerl train --bogus" in log.read_text()
+
+
+TOY = f"""
+[first]
+tasks = ["{POINT}"]
+seeds = [0, 1]
+steps = 60
+run = {{ eval_every = 20, eval_episodes = 1, final_episodes = 1, block = 2, stop_on_bad = true }}
+common = {{ actor_hidden = [8, 8], critic_hidden = [8, 8], batch_size = 16, flow_steps = 2 }}
+grid = [{{ sampler = "vine" }}, {{ lr = 1e30 }}]
+
+[second]
+tasks = ["{POINT}"]
+seeds = [3]
+steps = 60
+run = {{ eval_every = 20, eval_episodes = 1, final_episodes = 1, block = 2 }}
+common = {{ actor_hidden = [8, 8], critic_hidden = [8, 8], batch_size = 16, flow_steps = 2 }}
+grid = [{{ sampler = "euler" }}]
+"""
+SHORT = "pointmaze-medium-navigate-task1"
+BROKEN = f"{SHORT}-vine-lr-1e+30-60"
+
+
+def start(folder, data):
+    """The toy's queue, two at once, in a process of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "queue.toml").write_text(TOY)
+    words = ["queue", "next", "--jobs", "2", "--minutes", "60", "--folder", str(folder)]
+    words += ["--runs", str(folder / "runs"), "--dir", str(data)]
+    command = [sys.executable, "-m", "vinerl", *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def published(folder):
+    """All that must not depend on how often the work was interrupted."""
+    seeds = {
+        str(seed.path.relative_to(folder)): (
+            seed.recipe,
+            *(seed.facts[part] for part in ("curve", "final", "metrics", "status")),
+        )
+        for seed in results.read(folder)
+    }
+    raw = {
+        str(path.relative_to(folder)): path.read_text()
+        for path in folder.glob(f"{SHORT}/*/metrics.jsonl")
+    }
+    return seeds, raw
+
+
+@pytest.mark.slow
+def test_killed_in_the_middle_and_started_again_it_publishes_the_same(data, tmp_path):
+    """Three runs of which one fails; kill -9 of the queue alone, as soon as a state is saved."""
+    whole = start(tmp_path / "whole", data)
+    said, _ = whole.communicate(timeout=600)
+    assert whole.returncode == 1
+    assert f"{BROKEN}: vinerl train ended with exit code 2; see " in said
+    assert "1 failed; the same command tries again" in said
+    seeds, raw = published(tmp_path / "whole")
+    assert len(seeds) == 3
+    assert sorted(raw) == [f"{SHORT}/vine-{name}-60/metrics.jsonl" for name in ("euler", "vine")]
+
+    again = tmp_path / "again"
+    killed, limit = start(again, data), time.monotonic() + 600
+    while not list(again.glob("runs/*/checkpoints/state-*.json")):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    killed.kill()
+    assert killed.wait() == -signal.SIGKILL
+    assert published(again) != (seeds, raw)
+    more = start(again, data)
+    more.communicate(timeout=600)
+    assert more.returncode == 1
+    assert published(again) == (seeds, raw)
+    logs = {path.parent.name: path.read_text() for path in again.glob("runs/*/log.txt")}
+    assert any("vinerl resume" in log for name, log in logs.items() if name != BROKEN)
+    every = queue.read(again / "queue.toml")
+    assert [e.name for e in queue.left(every, results.read(again))] == [BROKEN]

@@ -4,6 +4,7 @@ Entries of one dataset follow each other. Where there are no data they are made:
 anything trains, the next beside what trains, at low priority.
 """
 
+import math
 import operator
 import time
 from collections.abc import Mapping, Sequence
@@ -49,13 +50,22 @@ class Done(NamedTuple):
 
 
 def plan(
-    left: Sequence[Entry], seconds: float, place: Place, begun: Mapping[str, float] | None = None
+    left: Sequence[Entry],
+    seconds: float,
+    place: Place,
+    begun: Mapping[str, float] | None = None,
+    first: bool = True,
 ) -> list[Turn]:
     """What to begin, in order; `begun` says how long what is being worked on has taken so far.
 
     Nothing is begun that would end too late, or make something else do so. Unless only whole runs
-    are asked for, the first is begun all the same.
+    are asked for, the `first` is begun all the same, and goes on another time.
     """
+
+    def limit(end: float) -> float:
+        """Of a run that would be over by then, when it has to be."""
+        return seconds if end <= seconds else end if place.whole else math.inf
+
     ages = begun or {}
     running = [entry for entry in left if entry.name in ages]
     costs = [rest(entry, place, ages[entry.name]) for entry in running]
@@ -68,9 +78,8 @@ def plan(
         for entry in (e for e in left if dataset_of(e) == dataset and e.name not in ages):
             cost = rest(entry, place)._replace(wait=made + making if making else 0.0)
             after = estimate.over([*costs, cost], place.jobs)
-            allowed = (max(seconds, before) for before in (*ends, 0.0))
-            late = any(map(operator.gt, after, allowed))
-            if not late or not (costs or place.whole):
+            fits = all(map(operator.le, after, [*map(limit, ends), seconds]))
+            if fits or (first and not place.whole and not chosen + found):
                 costs, ends = [*costs, cost], after
                 found.append(entry)
         if found and making:
@@ -122,18 +131,18 @@ def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Do
         runs = sum(isinstance(what, Entry) for what in running)
         if over() or (runs == place.jobs and runs < len(running)):
             return None
-        now = time.monotonic()
+        now, first = time.monotonic(), not any(entry.name in begun for entry in entries)
         ages = {name_of(what): now - begun[name_of(what)] for what in running}
-        turns = [what for what, _ in plan(todo, until - now, place, ages)]
+        turns = [what for what, _ in plan(todo, until - now, place, ages, first)]
         data = next((what for what in turns if isinstance(what, str)), None)
         several = [what for what in turns if isinstance(what, Entry)]
         for entry in several:
             planned.setdefault(entry.name, reached(entry, place.runs / entry.name))
         if data and runs == len(running):
             return data
-        first = several[0] if several else None
-        ready = first and runs < place.jobs and not data_seconds(dataset_of(first), place.data)
-        return first if ready else None
+        if not several or runs == place.jobs or data_seconds(dataset_of(several[0]), place.data):
+            return None
+        return several[0]
 
     def start(what: Entry | str) -> Future[str]:
         begun[name_of(what)] = time.monotonic()
