@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from vinerl import cli
-from vinerl.bench.numbers import publishing, results
+from vinerl.bench.numbers import publishing, report, results
 from vinerl.bench.plans import entries, leash, queue, shift
 from vinerl.bench.plans.entries import Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.bench.run import provenance
+from vinerl.bench.studies import table1
 from vinerl.errors import InputError
 
 ANT = "antmaze-large-navigate-singletask-task2-v0"
@@ -176,6 +177,24 @@ def test_a_dry_run_tells_all_of_it(place, tmp_path, capsys):
     assert "--jobs 0: expected a whole number" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_then_the_page_and_the_table_are_made_or_named(tmp_path, monkeypatch, capsys, again):
+    (tmp_path / "queue.toml").write_text(f'[a]\ntasks = ["{ANT}"]\nseeds = [0]\nsteps = 9\n')
+    done = shift.Done([tmp_path / "seed-0.json"], {"b": "b: it did not want to"})
+    monkeypatch.setattr(shift, "work", lambda *_: done)
+    monkeypatch.setattr(report, "write", lambda folder, out: out)
+    monkeypatch.setattr(table1, "reproduce", lambda folder, out: [out / "table1.md"])
+    words = ["queue", "next", "--folder", str(tmp_path), *["--report"] * again]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(words)
+    assert stop.value.code == 1
+    said = capsys.readouterr().out
+    assert "seed-0.json" in said
+    assert "1 failed; the same command tries again:\n  b: it did not want to" in said
+    assert ("report.html\ntable1/table1.md" in said) == again
+    assert ("vinerl report and vinerl reproduce table1" in said) != again
+
+
 @pytest.fixture
 def faked(monkeypatch):
     """Processes and publishing: what was begun and ended, in order, and how many at once."""
@@ -281,24 +300,23 @@ def test_a_run_that_fails_is_said(tmp_path, monkeypatch):
 
 
 TOY = f"""
-[first]
+[broken]
+tasks = ["{POINT}"]
+agent = "rebrac"
+seeds = [0]
+steps = 40
+run = {{ pretrain = 2 }}
+
+[whole]
 tasks = ["{POINT}"]
 seeds = [0, 1]
-steps = 60
-run = {{ eval_every = 20, eval_episodes = 1, final_episodes = 1, block = 2, stop_on_bad = true }}
-common = {{ actor_hidden = [8, 8], critic_hidden = [8, 8], batch_size = 16, flow_steps = 2 }}
-grid = [{{ sampler = "vine" }}, {{ lr = 1e30 }}]
-
-[second]
-tasks = ["{POINT}"]
-seeds = [3]
-steps = 60
+steps = 40
 run = {{ eval_every = 20, eval_episodes = 1, final_episodes = 1, block = 2 }}
 common = {{ actor_hidden = [8, 8], critic_hidden = [8, 8], batch_size = 16, flow_steps = 2 }}
-grid = [{{ sampler = "euler" }}]
+grid = [{{ sampler = "vine" }}, {{ sampler = "euler" }}]
 """
 SHORT = "pointmaze-medium-navigate-task1"
-BROKEN = f"{SHORT}-vine-lr-1e+30-60"
+BROKEN = f"{SHORT}-rebrac-40"
 
 
 def start(folder, data):
@@ -336,8 +354,8 @@ def test_killed_in_the_middle_and_started_again_it_publishes_the_same(data, tmp_
     assert f"{BROKEN}: vinerl train ended with exit code 2; see " in said
     assert "1 failed; the same command tries again" in said
     seeds, raw = published(tmp_path / "whole")
-    assert len(seeds) == 3
-    assert sorted(raw) == [f"{SHORT}/vine-{name}-60/metrics.jsonl" for name in ("euler", "vine")]
+    assert len(seeds) == 4
+    assert sorted(raw) == [f"{SHORT}/vine-{name}-40/metrics.jsonl" for name in ("euler", "vine")]
 
     again = tmp_path / "again"
     killed, limit = start(again, data), time.monotonic() + 600
@@ -345,7 +363,8 @@ def test_killed_in_the_middle_and_started_again_it_publishes_the_same(data, tmp_
         assert time.monotonic() < limit
         time.sleep(0.02)
     killed.kill()
-    assert killed.wait() == -signal.SIGKILL
+    killed.communicate()
+    assert killed.returncode == -signal.SIGKILL
     assert published(again) != (seeds, raw)
     more = start(again, data)
     more.communicate(timeout=600)
@@ -355,3 +374,17 @@ def test_killed_in_the_middle_and_started_again_it_publishes_the_same(data, tmp_
     assert any("vinerl resume" in log for name, log in logs.items() if name != BROKEN)
     every = queue.read(again / "queue.toml")
     assert [e.name for e in queue.left(every, results.read(again))] == [BROKEN]
+
+
+@pytest.mark.slow
+def test_stopped_by_the_clock_it_saves_and_goes_on(data, tmp_path):
+    (tmp_path / "queue.toml").write_text(TOY)
+    one, out = queue.read(tmp_path / "queue.toml")[1], tmp_path / "run"
+    entries.run(one, out, data, lambda: any(out.glob("checkpoints/state-*.json")))
+    assert not entries.ended(out)
+    assert 0 < entries.reached(one, out) < 40
+    entries.run(one, out, data, lambda: False)
+    assert entries.ended(out)
+    assert entries.reached(one, out) == 40
+    log = (out / entries.LOG).read_text()
+    assert log.index("finishing the block and saving") < log.index(f"vinerl resume {out}")
