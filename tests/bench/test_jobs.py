@@ -4,6 +4,7 @@ import sys
 from dataclasses import fields
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from vinerl.agents import AGENTS
@@ -91,6 +92,15 @@ def test_scene_and_puzzle_are_sparse_and_others_are_not():
     sparse = {name for name in ogbench.TASKS if tasks.named(name).sparse}
     assert sparse == {name for name in ogbench.TASKS if name.startswith(("scene", "puzzle"))}
     assert all(tasks.named(name).domain.endswith("-sparse") for name in sparse)
+
+
+def test_numbers_of_numpy_are_numbers():
+    """A manifest is JSON, and JSON knows none of them."""
+    seeds, alpha = np.arange(2), np.linspace(1, 3, 2)
+    job = resolve(seeds=seeds, alpha=alpha, steps=np.int64(20), discount=np.float32(0.5))
+    assert (job.seeds, job.steps) == ((0, 1), 20)
+    assert (job.config.alpha, job.config.discount) == ((1.0, 3.0), 0.5)
+    assert {type(x) for x in (*job.seeds, job.steps)} == {int}
 
 
 def test_a_list_for_a_float_field_is_several_members():

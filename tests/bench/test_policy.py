@@ -136,6 +136,12 @@ def test_an_observation_of_another_shape_is_refused_and_is_no_call():
         policy(wrong)
     with pytest.raises(InputError, match=r"observation of shape \(\), .* trained on"):
         Policy(trained(), 0)(0.5)
+    with pytest.raises(InputError, match=r"observation of shape \(5, 2, 3\), .* trained on"):
+        Policy(trained(), 0)(np.zeros((5, 2, 3)))
+    with pytest.raises(InputError, match=r"'joints': \(2, 3\)\}, the policy"):
+        policy({"camera": np.zeros((4, 4, 3)), "joints": np.zeros((2, 3))})
+    with pytest.raises(InputError, match=r"other parts; the policy was trained on \{'camera'"):
+        policy({"camera": np.zeros((4, 4, 3))})
     assert policy.calls == 0
 
 

@@ -12,6 +12,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from vinerl.agents import AGENTS
 from vinerl.bench.run import intervals, tasks, trackers, tuned
 from vinerl.bench.run.tasks import Task
@@ -122,14 +124,21 @@ class Job:
 def request(agent_name: str, options: dict[str, Any]) -> Request:
     """From Python: options of a run by name, everything else a field of the agent's config."""
     known = {f.name for f in fields(Request)} - {"agent", "fields"}
+    options = {name: _plain(value) for name, value in options.items()}
     run = {name: value for name, value in options.items() if name in known}
     for name in {"data", "dir", "out"} & set(run):
         run[name] = run[name] and Path(run[name])
     for name in {"seeds", "log"} & set(run):
         single = isinstance(run[name], int | str)
-        run[name] = (run[name],) if single else run[name] and tuple(run[name])
+        run[name] = (run[name],) if single else run[name]
     rest = {name: value for name, value in options.items() if name not in known}
     return Request(agent=agent_name, fields=rest, **run)
+
+
+def _plain(value: Any) -> Any:
+    """NumPy's numbers and any list as Python's numbers and tuples, which a manifest holds."""
+    value = value.tolist() if isinstance(value, np.ndarray | np.generic) else value
+    return tuple(map(_plain, value)) if isinstance(value, tuple | list | range) else value
 
 
 def agent(name: str) -> tuple[AgentConfig, Make]:

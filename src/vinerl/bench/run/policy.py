@@ -37,7 +37,11 @@ class Policy:
 
     def __call__(self, obs: Any) -> np.ndarray:
         """Every call draws fresh noise; the same calls after loading give the same actions."""
-        found = self._tree.flatten_up_to(obs)
+        try:
+            found = self._tree.flatten_up_to(obs)
+        except ValueError as error:
+            trained = f"the policy was trained on {self.subject.spec.obs}"
+            raise InputError(f"an observation with other parts; {trained} ({error})") from error
         leaves = [np.asarray(x, s.dtype) for x, s in zip(found, self._leaves, strict=True)]
         shapes = tuple(x.shape for x in leaves)
         if shapes not in self._programs:
@@ -48,8 +52,9 @@ class Policy:
 
     def _compile(self, leaves: list[np.ndarray]) -> Callable[..., Array]:
         """(params, leaves, calls) -> action, for observations of these shapes."""
-        pairs = zip(leaves, self._leaves, strict=True)
-        if any(x.shape[x.ndim - len(s.shape) :] != s.shape for x, s in pairs):
+        pairs = [*zip(leaves, self._leaves, strict=True)]
+        wrong = any(x.shape[x.ndim - len(s.shape) :] != s.shape for x, s in pairs)
+        if wrong or {x.ndim - len(s.shape) for x, s in pairs} not in ({0}, {1}):
             found, spec = self._tree.unflatten(x.shape for x in leaves), self.subject.spec.obs
             raise InputError(f"observation of shape {found}, the policy was trained on {spec}")
         single = leaves[0].ndim == len(self._leaves[0].shape)
