@@ -52,6 +52,15 @@ def test_a_clock_that_is_wrong_frees_no_folder(tmp_path, monkeypatch):
         Owner(tmp_path).__enter__()
 
 
+def test_who_was_suspended_for_long_learns_that_the_folder_is_anothers(tmp_path):
+    with Owner(tmp_path) as held:
+        held.check()
+        lock(tmp_path, 7, host="another-host")
+        with pytest.raises(InputError, match=r"taken over by process 7 on another-host while"):
+            held.check()
+    assert json.loads((tmp_path / "lock.json").read_text())["process"] == 7, "and leaves it be"
+
+
 def test_the_lock_of_a_dead_process_is_taken_over_and_said(tmp_path, capsys):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()

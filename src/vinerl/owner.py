@@ -41,6 +41,15 @@ class Owner:
         if self._read() == self.mine:
             self.path.unlink(missing_ok=True)
 
+    def check(self) -> None:
+        """Refuse to go on in a folder that another process took while this one was suspended."""
+        found = self._read()
+        if found and found != self.mine:
+            raise InputError(
+                f"{self.path.parent} was taken over by {_named(_parse(found))} while this process "
+                "was suspended: it is left to that one"
+            )
+
     def _create(self) -> bool:
         try:
             with self.path.open("x") as file:
@@ -53,9 +62,7 @@ class Owner:
         """Replace a lock whose owner has gone; two who try at once do not both succeed."""
         found = self._read()
         holder, age = _parse(found), self._now() - self._touched()
-        whose = "a process that left no name"  # killed, or not yet there, when it wrote the lock
-        if holder:
-            whose = f"process {holder.get('process')} on {holder.get('host')}"
+        whose = _named(holder)
         if not _gone(holder, age):
             raise InputError(
                 f"{self.path.parent} is in use by {whose} since {holder.get('since', 'just now')} "
@@ -106,6 +113,12 @@ def _parse(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _named(holder: dict[str, Any]) -> str:
+    if not holder:  # killed, or not yet there, when it wrote the lock
+        return "a process that left no name"
+    return f"process {holder.get('process')} on {holder.get('host')}"
 
 
 def _gone(holder: dict[str, Any], age: float) -> bool:

@@ -12,6 +12,7 @@ from vinerl import disk
 from vinerl.bench.run import running, saver
 from vinerl.bench.run.runs import Run
 from vinerl.bench.run.saver import Saver
+from vinerl.errors import InputError
 from vinerl.train.loop import Moment
 
 
@@ -137,3 +138,21 @@ def test_an_evaluation_whose_policy_is_gone_does_not_keep_a_run_from_going_on(tm
     under_way: Any = SimpleNamespace(job=job, folder=tmp_path, evaluator=SimpleNamespace())
     running._Running._evaluate_again(under_way, 30)
     assert f"no evaluation at step 20: {tmp_path} holds no run" in capsys.readouterr().out
+
+
+def test_nothing_is_written_into_a_folder_that_is_anothers(folder):
+    """By a process that was suspended, and goes on."""
+
+    def refuse():
+        raise InputError("taken over by process 7")
+
+    wrong = lambda *_: pytest.fail("written all the same")
+    under_way: Any = SimpleNamespace(
+        job=SimpleNamespace(total=10, save_every=5),
+        owner=SimpleNamespace(check=refuse),
+        _begin=lambda *_: moment(0),
+        _moments=lambda *_: iter([moment(5)._replace(metrics={})]),
+        **dict.fromkeys(("_log", "_mark", "_save"), wrong),
+    )
+    with pytest.raises(InputError, match="taken over by process 7"):
+        running._Running._train(under_way, None, [])

@@ -2,7 +2,6 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -47,17 +46,18 @@ def train(job: Job) -> Run:
     if job.pretrain and not cloning.fields(job.make(job.config, spec)):
         raise InputError(f"--pretrain {job.pretrain}: {job.agent} has no velocity field to fit")
     job = jobs.claim(job)
-    with Owner(job.out):
+    with Owner(job.out) as owner:
         if (job.out / "manifest.json").exists():
             raise InputError(f"{job.out} already holds a run; choose another --out")
-        return _done(job, found, manifests.begin(job, spec, facts_of(found)), begun=False)
+        manifest = manifests.begin(job, spec, facts_of(found))
+        return _done(job, found, manifest, owner, begun=False)
 
 
 def resume(path: Path, steps: int | None = None, stack: int = 0) -> Run:
     """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups."""
-    run = Run(path)
-    with Owner(path) if (path / "manifest.json").is_file() else nullcontext():
-        manifest = run.manifest
+    manifest = Run(path).manifest  # no lock is put where there is none
+    with Owner(path) as owner:
+        manifest = Run(path).manifest
         job = manifests.again(manifest, path, steps, stack)
         if manifest["ended"] and job.steps == manifest["run"]["steps"]:
             longer = "" if job.online_steps else "; --steps N lengthens it"
@@ -68,16 +68,16 @@ def resume(path: Path, steps: int | None = None, stack: int = 0) -> Run:
             raise _nothing_to_go_on_from(path)
         manifest["run"]["steps"], manifest["ended"] = job.steps, None
         manifest["resumed"].append(manifests.taken_up(manifest))
-        return _done(job, found, manifest, begun=True)
+        return _done(job, found, manifest, owner, begun=True)
 
 
-def _done(job: Job, found: Material, manifest: dict[str, Any], begun: bool) -> Run:
+def _done(job: Job, found: Material, manifest: dict[str, Any], owner: Owner, begun: bool) -> Run:
     """To the end; from the last checkpoint and in groups once the memory was too small."""
     asked = job.stack
     while True:
         try:
             restored = _restored(job, found, manifest) if begun else None
-            return _Running(job, found, manifest).run(restored)
+            return _Running(job, found, manifest, owner).run(restored)
         except jax.errors.JaxRuntimeError as error:
             among, make = _among(job, found).size, agent_of(job, found.data)
             job = memory.smaller(job, error, make, found.data, among, asked)
@@ -122,9 +122,9 @@ def start_of(job: Job, data: Transitions) -> offline.Stack:
 class _Running:
     """A job under way."""
 
-    def __init__(self, job: Job, found: Material, manifest: dict[str, Any]):
+    def __init__(self, job: Job, found: Material, manifest: dict[str, Any], owner: Owner):
         self.job, self.normaliser, self.box = job, found.normaliser, found.box
-        self.folder = job.out
+        self.folder, self.owner = job.out, owner
         self.manifest = manifest
         self.spec = spec_of(found.data, job.config)
         self.agent_of = agent_of(job, found.data)
@@ -171,6 +171,7 @@ class _Running:
         saved = begin.step if restored else None
         with Progress("training", job.total, begin.step) as bar:
             for moment in self._moments(begin, restored.replay if restored else None):
+                self.owner.check()
                 if moment.metrics is not None:
                     self._log(moment.step, moment.metrics)
                 self._mark(moment)
