@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import vinerl
-from vinerl.bench.run import jobs, manifests, material, provenance, running, runs
+from vinerl.bench.run import jobs, manifests, material, provenance, running, runs, tasks
 from vinerl.bench.run.policy import Policy
 from vinerl.bench.run.runs import Run
 from vinerl.cli import main
@@ -409,6 +409,13 @@ def test_another_simulator_than_the_datas_is_said(found, capsys):
         f"data: {path} (regenerated)",
         f"the data were made with MuJoCo 2.1.5; evaluation here has {here}",
     ]
+
+
+def test_a_file_without_what_the_rewards_are_made_from_is_named(tmp_path):
+    rows = {"observations": np.zeros((3, 2)), "actions": np.zeros((3, 2))}
+    arrays = rows | {"terminals": np.array([0, 0, 1])}
+    with pytest.raises(InputError, match=f"{tmp_path}: rewards of pointmaze.* need qpos, which"):
+        tasks.load(arrays, tmp_path, tasks.named(tasks.DEFAULT), None)
 
 
 def test_the_same_simulator_is_not_worth_a_word(found, capsys):

@@ -47,9 +47,16 @@ def load(path: Path, like: Params) -> Params:
     expected = {_name(p): (x.shape, np.dtype(x.dtype)) for p, x in named}
     found = {name: (x.shape, x.dtype) for name, x in arrays.items()}
     if expected != found:
-        other = sorted({n for n in expected | found if expected.get(n) != found.get(n)})
-        raise InputError(f"{file}: made by another agent or config; {other[0]} is not as expected")
+        name = min(n for n in expected | found if expected.get(n) != found.get(n))
+        raise InputError(
+            f"{file}: made by another agent or config; {name} is {_words(found.get(name))}, "
+            f"expected {_words(expected.get(name))}"
+        )
     return jax.tree.unflatten(structure, [arrays[_name(p)] for p, _ in named])
+
+
+def _words(kind: tuple[tuple[int, ...], np.dtype] | None) -> str:
+    return f"{kind[1]} {list(kind[0])}" if kind else "not there"
 
 
 def _name(path) -> str:

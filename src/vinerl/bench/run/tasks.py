@@ -107,5 +107,8 @@ def load(arrays: Arrays, path: Path, task: Task | None, box: Box | None) -> Tran
         arrays, *_ = repair.rescale(arrays, box)
     files.check(arrays, path)
     if task:
-        arrays = ogbench.label(task.name, arrays)
+        try:
+            arrays = ogbench.label(task.name, arrays)
+        except InputError as error:
+            raise InputError(f"{path}: {error}") from error
     return files.to_transitions(arrays, path, sparse=bool(task and task.sparse))
