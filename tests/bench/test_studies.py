@@ -14,7 +14,7 @@ import pytest
 from tiny import SPEC, dataset, tiny
 from vinerl import disk
 from vinerl.agents import AGENTS
-from vinerl.bench.commands import results as result_commands
+from vinerl.bench.commands import reproduce
 from vinerl.bench.numbers import publishing, reference
 from vinerl.bench.run import running
 from vinerl.bench.run.runs import Run, Subject
@@ -340,11 +340,11 @@ def test_default_runs_are_begun_or_gone_on_with_or_left_alone(tmp_path, monkeypa
     assert trained.cost((Path("mine"),), tmp_path) == "no training"
 
 
-@pytest.mark.parametrize("name", result_commands.STUDIES)
+@pytest.mark.parametrize("name", reproduce.STUDIES)
 def test_a_dry_run_says_what_it_costs_and_writes_nothing(name, tmp_path, monkeypatch, capsys):
     folder = str(PUBLISHED.parents[1])
     monkeypatch.chdir(tmp_path)
-    result_commands.reproduce([name, "--dry-run", "--folder", folder])
+    reproduce.reproduce([name, "--dry-run", "--folder", folder])
     said = capsys.readouterr().out
     assert "minute" in said or "seconds" in said
     assert list(tmp_path.iterdir()) == []
@@ -353,4 +353,4 @@ def test_a_dry_run_says_what_it_costs_and_writes_nothing(name, tmp_path, monkeyp
 def test_an_unknown_study_is_told_all_names():
     folder = str(PUBLISHED.parents[1])
     with pytest.raises(InputError, match=r"there are toy, ladder, .*curves, .*ablation-sampler"):
-        result_commands.reproduce(["tarot", "--folder", folder])
+        reproduce.reproduce(["tarot", "--folder", folder])
