@@ -148,7 +148,7 @@ class Bar:
         self.log.append((what, total))
         return 0
 
-    def update(self, task, completed, note):
+    def update(self, task, completed, total, note):
         self.log.append(completed)
 
 

@@ -290,7 +290,9 @@ def test_as_many_run_at_once_as_were_asked_for(own, tmp_path, faked, count):
     assert most == [count]
 
 
-def test_interrupted_it_asks_running_cells_to_stop_and_begins_no_more(own, tmp_path, monkeypatch):
+def test_interrupted_it_asks_running_cells_to_stop_and_begins_no_more(
+    own, tmp_path, monkeypatch, capsys
+):
     begun, stopped = [], []
 
     def run(cell, out, folder, over):
@@ -311,6 +313,7 @@ def test_interrupted_it_asks_running_cells_to_stop_and_begins_no_more(own, tmp_p
         cli.main(["sweep", str(own), "--jobs", "2", "--out", str(tmp_path / "out")])
     assert stop.value.code == 130
     assert len(begun) == len(stopped) == 2
+    assert "runs are being saved" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("host", ["another-host", platform.node()])

@@ -89,11 +89,7 @@ def left_of(entries: Sequence[Entry], folder: Path) -> list[Entry]:
 
 
 def work(left: Sequence[Entry], folder: Path, minutes: float, place: Place) -> shift.Done:
-    try:
-        done = shift.work(left, folder, minutes, place)
-    except KeyboardInterrupt:
-        print("runs are being saved; the same command goes on from there", flush=True)
-        raise
+    done = shift.work(left, folder, minutes, place)
     for path in done.written:
         print(path)
     return done

@@ -87,11 +87,7 @@ def _do(asked: Sweep, cells: Sequence[Entry], out: Path, folder: Path) -> dict[s
 
         where = cluster.nodes(asked.ray)
     with shared(asked.jobs), where as submit:
-        try:
-            return sweep.work(cells, out, folder, submit)
-        except KeyboardInterrupt:
-            print("cells are being saved; the same command goes on from there", flush=True)
-            raise
+        return sweep.work(cells, out, folder, submit)
 
 
 def cost(cells: Sequence[Entry], out: Path, count: int) -> str:

@@ -32,15 +32,19 @@ def follow(
     look      is called every second with what runs
     """
     running: dict[Future[str], Work] = {}
-    while True:
-        while (one := choose(list(running.values()))) is not None:
-            running[start(one)] = one
-        if not running:
-            return
-        done, _ = futures.wait(running, timeout=1.0, return_when=futures.FIRST_COMPLETED)
-        for future in done:
-            ended(running.pop(future), future.result())
-        look(list(running.values()))
+    try:
+        while True:
+            while (one := choose(list(running.values()))) is not None:
+                running[start(one)] = one
+            if not running:
+                return
+            done, _ = futures.wait(running, timeout=1.0, return_when=futures.FIRST_COMPLETED)
+            for future in done:
+                ended(running.pop(future), future.result())
+            look(list(running.values()))
+    except KeyboardInterrupt:
+        print("runs are being saved; the same command goes on from there", flush=True)
+        raise
 
 
 @contextmanager
