@@ -147,13 +147,14 @@ def test_a_node_that_dies_costs_what_its_cell_did_since_its_checkpoint(
 ONE = """
 import os, sys
 from pathlib import Path
-from vinerl.bench.plans import cluster, sweep
+from vinerl.bench.plans import cluster, crew, sweep
 spec, out, tests = map(Path, sys.argv[1:])
 sys.path.append(str(tests))
 from family import addresses
 cell = sweep.read(spec)[0]
-with cluster.nodes("") as start:
-    print(repr(start(cell, out / cell.name, out).result()), *addresses(os.getpid()))
+with cluster.nodes("") as submit:
+    done = submit(crew.finish, cell, out / cell.name, out)
+    print(repr(done.result()), *addresses(os.getpid()))
 """
 
 

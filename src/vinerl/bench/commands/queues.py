@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 
+from vinerl.bench.commands.results import FOLDER
 from vinerl.bench.numbers import results
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import queue, shift
@@ -15,7 +16,6 @@ from vinerl.bench.run.progress import duration
 from vinerl.data import files
 from vinerl.errors import InputError
 
-FOLDER = Path("results")
 TABLE = Path("table1")
 
 
@@ -84,7 +84,8 @@ def _made_of_all(folder: Path, again: bool) -> None:
 
 
 def left_of(entries: Sequence[Entry], folder: Path) -> list[Entry]:
-    jax.config.update("jax_platforms", "cpu")  # of this process: the device is for the runs
+    """What is missing. From here on this process leaves the device to those it starts."""
+    jax.config.update("jax_platforms", "cpu")
     return queue.left(entries, results.read(folder))
 
 

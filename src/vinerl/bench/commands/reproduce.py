@@ -8,7 +8,7 @@ from pathlib import Path
 import tyro
 
 from vinerl.bench.commands import queues
-from vinerl.bench.commands.queues import FOLDER
+from vinerl.bench.commands.results import FOLDER
 from vinerl.bench.numbers import results
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import queue
@@ -54,10 +54,10 @@ def reproduce(args: list[str]) -> None:
             print(path)
         return
     entries = queues.of(queue.read(asked.folder / "queue.toml"), asked.name, *STUDIES)
+    left = queues.left_of(entries, asked.folder)
     print(show.table(queue.status(entries, results.read(asked.folder))))
     if not asked.dry_run:
         place = Place(files.folder(asked.dir), asked.runs)
-        left = queues.left_of(entries, asked.folder)
         queues.end(queues.work(left, asked.folder, math.inf, place))
 
 

@@ -23,7 +23,7 @@ from vinerl.train import metrics
 
 SERIES = ("actor/bc", "actor/spread", "actor/estimate_max", "critic/q", "grad_norm/actor_max")
 IDENTITY = ("agent", "task", "data", "source_sha256", "started")  # a run keeps them to its end
-ABSOLUTE = re.compile(r"(?<![\w.])(/[\w.-]+){2}|\b[A-Za-z]:\\\\")
+ABSOLUTE = re.compile(r"(?<![\w.])/[\w.-]+|\b[A-Za-z]:\\")
 
 
 def publish(
