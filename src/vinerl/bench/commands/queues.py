@@ -16,8 +16,6 @@ from vinerl.bench.run.progress import duration
 from vinerl.data import files
 from vinerl.errors import InputError
 
-TABLE = Path("table1")
-
 
 @dataclass(frozen=True)
 class Status:
@@ -42,7 +40,7 @@ class Next:
     minutes: float = 10.0
     jobs: int = 1  # runs at once; on a GPU they share it, through NVIDIA's MPS where that is there
     only_whole: bool = False  # begin no run that cannot end: for a machine whose disk is not kept
-    report: bool = False  # then write the page and the table again: report.html, table1/
+    report: bool = False  # then write the page and the table again: report.html, FOLDER/table1
     folder: Path = FOLDER
     dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     runs: Path = Path("runs/queue")  # where the runs are
@@ -79,7 +77,8 @@ def _made_of_all(folder: Path, again: bool) -> None:
     from vinerl.bench.numbers import report
     from vinerl.bench.studies import table1
 
-    for path in (report.write(folder, Path("report.html")), *table1.reproduce(folder, TABLE)):
+    page, table = report.write(folder, Path("report.html")), folder / "table1"
+    for path in (page, *table1.reproduce(folder, table)):
         print(path)
 
 
