@@ -3,6 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 
 from tiny import SPEC, assert_close, dataset, relative, tiny
 from vinerl.data.shards import pad
+from vinerl.rl import learner
 from vinerl.train import offline, stack
 from vinerl.types import Spec
 
@@ -161,6 +163,35 @@ def test_a_gradient_in_one_step_of_a_block_is_enough():
     assert int(offline.freeze(agent, before, before.state, seen).status) == 0
     dead = {name: jnp.float32(0) for name in seen}
     assert int(offline.freeze(agent, before, before.state, dead).status) == 2
+
+
+class Number(nn.Module):
+    @nn.compact
+    def __call__(self):
+        return self.param("number", nn.initializers.zeros, ())
+
+
+def of_two_parts(policy):
+    """An agent whose parts have the gradients 3 and 4, whatever the data."""
+
+    def loss(params, state, batch, key):
+        left, right, critic = (Number().apply(params[role]) for role in ("left", "right", "critic"))
+        return 3 * left + 4 * right + 12 * critic, {}
+
+    networks = {role: (Number(), ()) for role in ("left", "right", "critic")}
+    return lambda member: learner.Agent(CONFIG, networks, (), loss, policy, lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("acting", "norm"), [(("left", "right"), 5), (("left", "critic"), 3), ((), None)]
+)
+def test_an_actor_of_other_names_has_its_gradient_norm_too(acting, norm):
+    """Its parts together; a critic that acts along is none of it."""
+    agent_of = of_two_parts(lambda state: {role: state.params[role] for role in acting})
+    runs = offline.start(agent_of, stack.members(CONFIG, (0,)))
+    _, seen = offline.train_block(agent_of)(runs, DATA, 2)
+    found = [seen.get(name) for name in ("grad_norm/actor", "grad_norm/actor_max")]
+    assert found == [norm, norm]
 
 
 def test_what_is_seen_now_and_then_has_an_entry_a_member():

@@ -9,8 +9,7 @@ Logging, evaluation and checkpoints happen between blocks. The length of a block
 so choosing it compiles nothing; a run keeps to one length, and a resumed one repeats itself.
 """
 
-from collections.abc import Callable, Iterable
-from functools import partial
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -64,12 +63,19 @@ def train_block(agent_of: AgentOf, draw: Draw = draw, axes: Any = None) -> Block
     """`steps` updates of every member, and what was seen in them, [S].
 
     A metric is its mean over the block; one named ..._max is its largest value, and every gradient
-    norm comes with that too. `axes` says what of the data is each member's own, as in `jax.vmap`.
+    norm comes with that too. Each agent has a grad_norm/actor: where no network has that name, it
+    is of those that act, together. `axes` says what of the data is each member's own, as in
+    `jax.vmap`.
     """
 
     def one(stack, data, steps):
         agent = agent_of(stack.member)
-        step = partial(train_step, agent, data, keys(stack.member).train, draw=draw)
+        roles, key = acting_roles(agent), keys(stack.member).train
+
+        def step(state):
+            state, metrics = train_step(agent, data, key, state, draw)
+            norms = jnp.array([metrics[f"grad_norm/{role}"] for role in roles])
+            return state, ({"grad_norm/actor": jnp.linalg.norm(norms)} if roles else {}) | metrics
 
         def body(_, carry):
             state, seen = carry
@@ -115,7 +121,7 @@ def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics) -> Stack:
     return Stack(stack.member, state, status)
 
 
-def acting_roles(agent: Agent) -> Iterable[str]:
+def acting_roles(agent: Agent) -> list[str]:
     """The networks that make actions: what `policy` returns, critics apart."""
     policy = jax.eval_shape(lambda key: agent.policy(learner.init(agent, key)), jax.random.key(0))
     return [role for role in policy if role in agent.networks and role != "critic"]
