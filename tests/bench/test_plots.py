@@ -123,3 +123,21 @@ def test_other_formats_carry_the_seal_too(run, tmp_path, suffix):
     path = plots.compare([run, run], tmp_path / f"both.{suffix}")
     assert path is not None
     assert runs.seal(run.manifest)[:20].encode() in path.read_bytes()
+
+
+def test_a_heading_of_several_tasks_stays_inside_and_above_the_plots(run, figures, tmp_path):
+    tasks = [f"humanoidmaze-medium-navigate-singletask-task{n}-v0" for n in (1, 2, 3)]
+    several = []
+    for task in tasks:
+        (folder := tmp_path / task).mkdir()
+        disk.write_sealed(folder / "manifest.json", MANIFEST | {"task": task})
+        (folder / "metrics.jsonl").write_bytes((run.path / "metrics.jsonl").read_bytes())
+        several.append(Run(folder))
+    plots.compare(several, tmp_path / "all.png")
+    figure, head = figures[0], figures[0].texts[0]
+    said = head.get_text().replace("\n", " ")
+    assert said == f"{', '.join(tasks)}; mean and 95% bootstrap interval over seeds"
+    box = head.get_window_extent()
+    assert box.x1 <= figure.bbox.width
+    assert box.y1 <= figure.bbox.height
+    assert all(axes.get_tightbbox().y1 <= box.y0 for axes in figure.axes)

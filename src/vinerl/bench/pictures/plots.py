@@ -148,8 +148,7 @@ def _panels(
         grid.flat[0].legend(**LEGEND, fontsize=8)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
-    figure.suptitle(f"{title}; mean and 95% bootstrap interval over seeds", x=0.01, ha="left")
-    return _save(figure, path, origin)
+    return _save(figure, path, origin, f"{title}; mean and 95% bootstrap interval over seeds")
 
 
 def _last(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -183,9 +182,9 @@ def paths(run: Run, origin: Stamp) -> Path | None:
         reached = sum(e["success"] for e in of_member)
         axes.set_title(f"{title(member)}: {reached:g} of {len(of_member)} episodes")
     rest = f"; {shown} of {len(episodes)} members" if shown < len(episodes) else ""
-    words = f"green: reached the goal; red: did not{rest}"
-    figure.suptitle(words, x=0.01, ha="left", fontsize=9)
-    return _save(figure, run.path / "paths.png", origin)
+    marks = "dot: start; yellow: goal; " if maze else ""
+    words = f"{marks}green: reached the goal; red: did not{rest}"
+    return _save(figure, run.path / "paths.png", origin, words)
 
 
 def _walls(axes, maze: dict[str, Any]) -> None:
@@ -204,15 +203,15 @@ def _walls(axes, maze: dict[str, Any]) -> None:
 RECORD = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # in a file
 
 
-def _save(figure, path: Path, origin: Stamp) -> Path:
+def _save(figure, path: Path, origin: Stamp, head: str) -> Path:
     key = RECORD.get(path.suffix)
-    return save(figure, path, origin.foot, metadata={key: origin.record} if key else None)
+    return save(figure, path, origin.foot, head, metadata={key: origin.record} if key else None)
 
 
 def save(figure, path: Path, foot: Sequence[str] = (), head: str = "", **how) -> Path:
     """With what it shows at its head, and what it was made from at its foot."""
     width, height = figure.get_size_inches()
-    words = textwrap.wrap(head, int(13 * width))
+    words = textwrap.wrap(head, int(13 * width), break_on_hyphens=False)
     lines = [part for line in foot for part in textwrap.wrap(line, int(20 * width))]
     above = (0.17 * len(words) + 0.05) / height if words else 0
     below = (0.12 * len(lines) + 0.06) / height
