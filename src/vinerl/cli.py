@@ -50,7 +50,7 @@ def main(args: Sequence[str] | None = None) -> None:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except WorkerError as error:
-        going_on = "the same command" if args[0] == "data" else "vinerl resume RUN"
+        going_on = "the same command" if args[0] in ("data", "sweep") else "vinerl resume RUN"
         print(f"vinerl: {error}\n{going_on} goes on from there", file=sys.stderr)
         raise SystemExit(1) from None
     except BrokenPipeError:  # whoever read our output has read enough

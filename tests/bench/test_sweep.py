@@ -10,9 +10,11 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -366,6 +368,63 @@ def test_what_cannot_be_done_is_said(own, tmp_path, monkeypatch, capsys, words, 
         cli.main(["sweep", str(own), "--out", str(tmp_path / "out"), *words])
     assert stop.value.code == 2
     assert message in capsys.readouterr().err
+
+
+class RayError(Exception):
+    """As Ray's own errors are: none of Python's."""
+
+
+class RayTaskError(RayError):
+    """What a cell itself raised."""
+
+
+def pretend_ray(error, at_once=False):
+    """Ray, as far as it is used here: it fails when it begins, or in every cell."""
+    future = Future()
+    future.set_exception(error)
+    task = SimpleNamespace(remote=lambda *cell: SimpleNamespace(future=lambda: future))
+
+    def init(**how):
+        if at_once:
+            raise error
+
+    return SimpleNamespace(
+        init=init,
+        shutdown=lambda: None,
+        cluster_resources=dict,
+        remote=lambda **how: lambda finish: task,
+        exceptions=SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError),
+    )
+
+
+@pytest.mark.parametrize(
+    ("at_once", "code", "message"),
+    [
+        (True, 2, "--ray here:1: no cluster to be had there (System error: gone)"),
+        (
+            False,
+            1,
+            "--ray here:1: the cluster failed (System error: gone)\nthe same command",
+        ),
+    ],
+)
+def test_a_cluster_that_fails_is_said_in_words(
+    own, tmp_path, monkeypatch, capsys, at_once, code, message
+):
+    ray = pretend_ray(RayError("System error: gone"), at_once)
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["sweep", str(own), "--out", str(tmp_path / "out"), "--ray", "here:1"])
+    assert stop.value.code == code
+    assert message in capsys.readouterr().err
+
+
+def test_a_fault_in_a_cell_on_a_cluster_is_seen_whole(own, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", pretend_ray(RayTaskError("a bug")))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    with pytest.raises(RayTaskError, match="a bug"):
+        cli.main(["sweep", str(own), "--out", str(tmp_path / "out"), "--ray", "here:1"])
 
 
 def test_whoever_lost_its_sweep_is_asked_to_stop():

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from vinerl.bench.plans.crew import Submit
-from vinerl.errors import InputError
+from vinerl.errors import InputError, WorkerError
 
 LOCAL = ("127.0.0.1", "localhost")
 
@@ -27,12 +27,16 @@ def nodes(address: str) -> Iterator[Submit]:
     alone = {} if address else {"include_dashboard": False}
     try:
         ray.init(address=address or "local", log_to_driver=False, **alone)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise InputError(f"--ray {address}: no cluster to be had there ({error})") from error
     try:
         # Ray hides GPUs from tasks that do not ask for one.
         gpus = 1 if ray.cluster_resources().get("GPU") else 0
         task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=-1)
         yield lambda work, *given: task(work).remote(*given).future()
+    except ray.exceptions.RayTaskError:
+        raise  # a fault of ours, to be seen whole
+    except ray.exceptions.RayError as error:
+        raise WorkerError(f"--ray {address}: the cluster failed ({error})") from error
     finally:
         ray.shutdown()
