@@ -93,12 +93,32 @@ def test_a_folder_of_files_is_refused(tmp_path, monkeypatch):
         material.data_of(resolve(online_steps=100))
 
 
-def test_a_run_with_an_online_phase_is_not_lengthened_before_it():
-    job = resolve(steps=6000, online_steps=600)
+def begun(online_steps):
+    """The manifest of a run of 6000 steps, as far as resuming it looks, and its folder."""
+    job = resolve(steps=6000, online_steps=online_steps, eval_every=600, log_every=60)
     run = {name: manifests.freeze(getattr(job, name)) for name in manifests.KEPT}
-    manifest = {"run": run, "block": 100}
-    with pytest.raises(InputError, match="the online phase of this run begins at 6000"):
-        manifests.again(manifest, job.out, 12_000)
+    config = {name: manifests.freeze(value) for name, value in vars(job.config).items()}
+    facts = {"task": job.task.name, "data": {"path": "x.npz"}, "from": {}, "block": 60}
+    return {"agent": {"name": "vine", "config": config}, "run": run} | facts, job.out
+
+
+def test_the_online_phase_of_a_run_can_grow():
+    job = manifests.again(*begun(600), None, online_steps=1200)
+    assert (job.steps, job.online_steps, job.total) == (6000, 1200, 7200)
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "said"),
+    [
+        (600, {"steps": 12_000}, "went online after 6000 gradient steps.*--online-steps N length"),
+        (600, {"steps": None, "online_steps": 540}, "--online-steps 540: this run has 600"),
+        (600, {"steps": None, "online_steps": 610}, "--online-steps 610: .* in blocks of 60"),
+        (0, {"steps": None, "online_steps": 600}, "--online-steps 600: this run has no online ph"),
+    ],
+)
+def test_a_run_grows_at_its_end_only(before, asked, said):
+    with pytest.raises(InputError, match=said):
+        manifests.again(*begun(before), **asked)
 
 
 def test_a_checkpoint_of_the_online_phase_has_its_steps_and_no_other_has_any():
@@ -181,21 +201,16 @@ def online_lines(folder):
     return [x for x in metrics.read(log) if x["step"] > OFFLINE] if log.exists() else []
 
 
-@pytest.mark.slow
-def test_kills_and_a_signal_in_the_online_phase_change_nothing(data, tmp_path):
-    """Bit for bit: state, log and what the members did."""
-    words, alone, folder = ("train", *JOB.split(), "--out"), tmp_path / "alone", tmp_path / "run"
-    assert start(data, *words, str(alone)).wait() == 0, (data / "said.log").read_text()
-    process = start(data, *words, str(folder))
-    for number, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
-        before = len(online_lines(folder))
-        while process.poll() is None and len(online_lines(folder)) <= before:
-            time.sleep(0.01)
-        process.send_signal(number)
-        assert process.wait() == code, (data / "said.log").read_text()
-        process = start(data, "resume", str(folder))
-    assert process.wait() == 0, (data / "said.log").read_text()
+@pytest.fixture(scope="module")
+def alone(data, tmp_path_factory):
+    """The run that nobody disturbs."""
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    assert start(data, "train", *JOB.split(), "--out", str(folder)).wait() == 0
+    return folder
 
+
+def assert_same(folder, alone):
+    """Bit for bit: state, log and what the members did."""
     for kind in ("state", "replay"):
         file = f"checkpoints/{kind}-{OFFLINE + ONLINE:09d}.safetensors"
         ours, theirs = (safetensors.numpy.load_file(x / file) for x in (folder, alone))
@@ -205,5 +220,32 @@ def test_kills_and_a_signal_in_the_online_phase_change_nothing(data, tmp_path):
     assert ours["steps/count"].tolist() == [ONLINE] * 4
     logs = (metrics.read(x / "metrics.jsonl") for x in (folder, alone))
     assert next(logs) == next(logs)
+
+
+@pytest.mark.slow
+def test_an_online_phase_that_is_lengthened_equals_one_that_was_long_from_the_start(
+    data, alone, tmp_path
+):
+    folder, short = tmp_path / "run", JOB.replace(f"steps {ONLINE}", "steps 40")
+    assert start(data, "train", *short.split(), "--out", str(folder)).wait() == 0
+    assert start(data, "resume", str(folder)).wait() == 2
+    assert "has ended at step 80; --online-steps N lengthens" in (data / "said.log").read_text()
+    assert start(data, "resume", str(folder), "--online-steps", str(ONLINE)).wait() == 0
+    assert_same(folder, alone)
+
+
+@pytest.mark.slow
+def test_kills_and_a_signal_in_the_online_phase_change_nothing(data, alone, tmp_path):
+    folder = tmp_path / "run"
+    process = start(data, "train", *JOB.split(), "--out", str(folder))
+    for number, code in ((signal.SIGKILL, -9), (signal.SIGTERM, 143), (signal.SIGKILL, -9)):
+        before = len(online_lines(folder))
+        while process.poll() is None and len(online_lines(folder)) <= before:
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait() == code, (data / "said.log").read_text()
+        process = start(data, "resume", str(folder))
+    assert process.wait() == 0, (data / "said.log").read_text()
+    assert_same(folder, alone)
     assert start(data, "resume", str(folder)).wait() == 2
     assert "has ended at step 100" in (data / "said.log").read_text()

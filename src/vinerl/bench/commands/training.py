@@ -142,6 +142,7 @@ class Resume:
 
     run: tyro.conf.Positional[Path]  # its folder
     steps: int | None = None  # lengthen it to this many gradient steps
+    online_steps: int | None = None  # lengthen its online phase to this many environment steps
     stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
 
 
@@ -149,7 +150,7 @@ def resume(args: list[str]) -> None:
     from vinerl.bench.run import running
 
     asked = _parse(Resume, args, "resume")
-    running.resume(asked.run, asked.steps, asked.stack)
+    running.resume(asked.run, asked.steps, asked.stack, asked.online_steps)
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,13 @@ def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
     return replace(default, **saved), make
 
 
-def again(manifest: dict[str, Any], path: Path, steps: int | None, stack: int = 0) -> Job:
+def again(
+    manifest: dict[str, Any],
+    path: Path,
+    steps: int | None,
+    stack: int = 0,
+    online_steps: int | None = None,
+) -> Job:
     """The job of a run that has begun. It may grow, and its stack may be divided otherwise."""
     kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
     trackers.check(kept["log"])
@@ -123,14 +129,19 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None, stack: int = 
         jobs.deterministic()
     if stack < 0:
         raise InputError(f"--stack {stack}: expected a whole number, 0 or more")
-    if steps is not None and steps < kept["steps"]:
-        raise InputError(f"--steps {steps}: this run has {kept['steps']}; it can only grow")
     if steps not in (None, kept["steps"]) and kept["online_steps"]:
-        raise InputError(f"--steps {steps}: the online phase of this run begins at {kept['steps']}")
-    if steps is not None and steps % (manifest["block"] or 1):
-        raise InputError(f"--steps {steps}: this run goes in blocks of {manifest['block']}")
+        raise InputError(
+            f"--steps {steps}: this run went online after {kept['steps']} gradient steps, which "
+            "cannot be undone; --online-steps N lengthens what came then"
+        )
+    if online_steps is not None and not kept["online_steps"]:
+        raise InputError(
+            f"--online-steps {online_steps}: this run has no online phase; one is begun with "
+            "vinerl train --online-steps"
+        )
+    _grow(kept, "steps", steps, manifest["block"] or 1)
+    _grow(kept, "online_steps", online_steps, kept["online_every"])
     config, make = config_of(manifest)
-    kept["steps"] = steps or kept["steps"]
     return Job(
         **kept,
         agent=manifest["agent"]["name"],
@@ -148,6 +159,18 @@ def again(manifest: dict[str, Any], path: Path, steps: int | None, stack: int = 
         episodes=None,
         origin=manifest["from"],
     )
+
+
+def _grow(kept: dict[str, Any], name: str, wanted: int | None, block: int) -> None:
+    """Lengthen what is kept of a run, by whole blocks."""
+    if wanted is None:
+        return
+    flag = f"--{name.replace('_', '-')} {wanted}"
+    if wanted < kept[name]:
+        raise InputError(f"{flag}: this run has {kept[name]}; it can only grow")
+    if wanted % block:
+        raise InputError(f"{flag}: this run goes in blocks of {block}")
+    kept[name] = wanted
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], above: str = "") -> list[str]:

@@ -53,20 +53,24 @@ def train(job: Job) -> Run:
         return _done(job, found, manifest, owner, begun=False)
 
 
-def resume(path: Path, steps: int | None = None, stack: int = 0) -> Run:
+def resume(
+    path: Path, steps: int | None = None, stack: int = 0, online_steps: int | None = None
+) -> Run:
     """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups."""
     manifest = Run(path).manifest  # no lock is put where there is none
     with Owner(path) as owner:
         manifest = Run(path).manifest
-        job = manifests.again(manifest, path, steps, stack)
-        if manifest["ended"] and job.steps == manifest["run"]["steps"]:
-            longer = "" if job.online_steps else "; --steps N lengthens it"
-            raise InputError(f"{path} has ended at step {job.total}{longer}")
+        job = manifests.again(manifest, path, steps, stack, online_steps)
+        then = manifests.BEFORE | manifest["run"]
+        if manifest["ended"] and job.total == then["steps"] + then["online_steps"]:
+            longer = "--online-steps" if job.online_steps else "--steps"
+            raise InputError(f"{path} has ended at step {job.total}; {longer} N lengthens it")
         found = data_of(job)
         check_same(facts_of(found), manifest["data"])
         if manifest["ended"] and not saver.states(path):
             raise _nothing_to_go_on_from(path)
-        manifest["run"]["steps"], manifest["ended"] = job.steps, None
+        manifest["run"] |= {"steps": job.steps, "online_steps": job.online_steps}
+        manifest["ended"] = None
         manifest["resumed"].append(manifests.taken_up(manifest))
         return _done(job, found, manifest, owner, begun=True)
 
