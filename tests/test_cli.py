@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def refused(tmp_path, monkeypatch, capsys):
     ("line", "message"),
     [
         ("fly", "unknown command 'fly'; there are train, resume, evaluate"),
-        ("train vin", "unknown agent 'vin'; the nearest names are vine"),
+        ("train vin", "unknown agent 'vin'; there are vine, rebrac, fql"),
         ("train --task antmaze-lrge-navigate-singletask-task1-v0", "antmaze-large-navigate-single"),
         ("train --task antmaze-large-navigate-singletask-task1-v0", "no data for antmaze-large"),
         ("train --data nothing.npz", "nothing.npz: there is no such file"),
@@ -272,6 +273,35 @@ def test_the_help_of_train_names_every_field_with_its_comment(capsys):
     said = " ".join(capsys.readouterr().out.split())
     for words in ("--agent.alpha", "weight of the regulariser", "--eval-every", "--data"):
         assert words in said
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        ("train", "vinerl train vine [-h]"),
+        ("resume", "vinerl resume [-h] RUN"),
+        ("evaluate", "vinerl evaluate [-h] [OPTIONS] RUN"),
+        ("compare", "vinerl compare [-h] RUN RUN ..."),
+        ("sweep", "vinerl sweep [-h] [OPTIONS] SPEC"),
+        ("data make", "vinerl data make [-h] [OPTIONS] DATASET"),
+        ("data check", "vinerl data check [-h] FILE"),
+    ],
+)
+def test_help_explains_every_option_in_words_and_no_default_is_none(capsys, command, usage):
+    with pytest.raises(SystemExit):
+        cli.main([*command.split(), "--help"])
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    own = said.split("agent options")[0]  # fields of an agent may mean something by None
+    assert usage in said
+    assert "None" not in own
+    assert not re.search(r"--[a-z-]+ (INT|PATH|STR|FLOAT)(\[,\.\.\.\])? (\(default|--)", own)
+
+
+def test_a_word_of_none_is_refused_where_it_means_nothing(capsys):
+    with pytest.raises(SystemExit):
+        parse("--steps None")
+    assert "--steps" in capsys.readouterr().err
+    assert parse("--agent.stop-at None").fields == {"stop_at": None}
 
 
 def test_the_version_is_the_packages(capsys):

@@ -63,7 +63,7 @@ def arrays(rows=20, width=3, **changes):
         ("data --help", ["make", "get", "check", "show"]),
         ("data make --help", ["--episodes", "of the training file", "--controller", "--seed"]),
         ("data get --help", ["--mirror", "addresses to try", "--dir"]),
-        ("data check --help", ["or in each of a folder", "PATH"]),
+        ("data check --help", ["or in each of a folder", "FILE"]),
         ("data show --help", ["--out", "beside the file"]),
         ("controllers --help", ["train", "walks where it is told"]),
         ("controllers train --help", ["--steps", "--mazes", "episodes in each maze"]),

@@ -111,7 +111,7 @@ def test_a_list_for_a_float_field_is_several_members():
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"agent": "vinne"}, r"unknown agent 'vinne'; the nearest names are vine"),
+        ({"agent": "vinne"}, r"unknown agent 'vinne'; there are vine, rebrac, fql"),
         ({"task": "antmaze-large-navigate"}, r"(?s)unknown task .*antmaze-large-navigate-single"),
         ({"alfa": 3.0}, r"vine has no field 'alfa'; nearest: alpha"),
         ({"block": 7, "steps": 100, "eval_every": 50}, r"--block 7 must divide 5"),
@@ -217,7 +217,7 @@ def test_the_size_of_a_stack_arrives(monkeypatch):
     asked = []
     monkeypatch.setattr(running, "resume", lambda *words: asked.append(words))
     commands.resume(["there", "--stack", "2"])
-    assert asked == [(Path("there"), None, 2)]
+    assert asked == [(Path("there"), None, 2, None)]
 
 
 @pytest.mark.parametrize("switch", ["--drop-bad-rows", "--rescale-actions", "--drop_bad_rows"])

@@ -19,8 +19,8 @@ class BamConfig(AgentConfig):
     """Basic adjoint matching, as QAM's authors ran it."""
 
     inv_temp: float = 30.0  # how strongly Q pulls, tuned per domain
-    flow_steps: int = 10  # K
-    max_grad_norm: float = 1.0  # over all networks together
+    flow_steps: int = 10  # K, steps from noise to action
+    max_grad_norm: float = 1.0  # clip to it, over all networks together
 
 
 def make_bam(cfg: BamConfig, spec: Spec) -> Agent:

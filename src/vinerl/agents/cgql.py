@@ -29,7 +29,7 @@ class CgqlConfig(AgentConfig):
     guidance: float = 0.1  # how far the field is bent, tuned per domain
     inv_temp: float = 10.0  # of the critic in the guidance
     noisy_weight: float = 0.001  # mse, linex: of the fit, tuned per domain
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_cgql(cfg: CgqlConfig, spec: Spec) -> Agent:

@@ -20,7 +20,7 @@ class DsrlConfig(AgentConfig):
 
     noise_scale: float = 1.0  # bound on the steered noise, tuned per domain
     entropy_per_dim: float = -0.5  # wanted of the steering, before it is scaled
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_dsrl(cfg: DsrlConfig, spec: Spec) -> Agent:

@@ -21,7 +21,7 @@ class FawacConfig(AgentConfig):
 
     inv_temp: float = 1.0  # of the advantage, tuned per domain
     max_weight: float = 100.0  # of a sample
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_fawac(cfg: FawacConfig, spec: Spec) -> Agent:

@@ -19,7 +19,7 @@ class FbracConfig(AgentConfig):
     """FBRAC with QAM's critics."""
 
     alpha: float = 100.0  # divides Q, tuned per domain
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_fbrac(cfg: FbracConfig, spec: Spec) -> Agent:

@@ -20,7 +20,7 @@ class FeditConfig(AgentConfig):
 
     edit_scale: float = 0.2  # largest edit, tuned per domain
     entropy_per_dim: float = -0.5  # wanted of the edit
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_fedit(cfg: FeditConfig, spec: Spec) -> Agent:

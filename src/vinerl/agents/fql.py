@@ -19,7 +19,7 @@ class FqlConfig(AgentConfig):
     """FQL with QAM's critics."""
 
     alpha: float = 100.0  # distillation weight, tuned per domain
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_fql(cfg: FqlConfig, spec: Spec) -> Agent:

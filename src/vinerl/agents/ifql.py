@@ -19,7 +19,7 @@ class IfqlConfig(AgentConfig):
 
     kappa: float = 0.9  # expectile, tuned per domain
     draws: int = 32  # actions to choose from
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
 
 
 def make_ifql(cfg: IfqlConfig, spec: Spec) -> Agent:

@@ -28,7 +28,7 @@ class QamConfig(AgentConfig):
     alpha: float = 30.0  # onestep: distillation weight, tuned per domain
     edit_scale: float = 0.1  # edit: largest edit, tuned per domain
     entropy_per_dim: float = -0.5  # edit: wanted of it
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
     max_grad_norm: float = 1.0  # over all networks together
 
 

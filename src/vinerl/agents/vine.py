@@ -22,17 +22,19 @@ class VineConfig(AgentConfig):
     """VINE as published, and the switches that take it apart."""
 
     alpha: float = 10.0  # weight of the regulariser, tuned per domain
-    flow_steps: int = 10  # K
+    flow_steps: int = 10  # K, steps from noise to action
     sampler: Literal["vine", "euler"] = "vine"  # how noise becomes an action
     noise: float = 1.0  # scale of the sampler's noise; 0 acts without any
     stop_at: int | None = None  # act with the estimate after this many steps; learning uses all
-    regulariser: Literal["endpoint", "estimates", "flow", "teacher"] = "endpoint"  # to the data
+    # what holds actions to the data: distance of the action, of all estimates, flow matching, or
+    # distance to a cloned policy on the same noise
+    regulariser: Literal["endpoint", "estimates", "flow", "teacher"] = "endpoint"
     actor_layer_norm: bool = False  # LayerNorm in the velocity field
     batch_size: int = 512  # transitions in a gradient step
     discount: float = 0.995  # gamma, per environment step
     critics: int = 2  # the target takes their minimum, the actor their mean
-    critic: Literal["mlp", "residual"] = "residual"  # how its layers are put together
-    target: Literal["std", "min"] = "min"  # of the critics: mean less rho std, or the minimum
+    critic: Literal["mlp", "residual"] = "residual"  # a plain stack of layers, or branches
+    target: Literal["std", "min"] = "min"  # of the critics: mean less rho std, or minimum
     unroll: bool | None = None  # compile K steps in a row, no loop; None: unless on a CPU
 
 

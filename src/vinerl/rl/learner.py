@@ -28,19 +28,19 @@ class AgentConfig:
     lr_steps: int = 1_000_000  # gradient steps until then
     batch_size: int = 256  # transitions in a gradient step
     discount: float = 0.99  # gamma, per environment step
-    tau: float = 0.005  # rate at which target networks follow
+    tau: float = 0.005  # share of the weights that target networks take over a step
     horizon: int = 1  # h, environment steps in one transition
     chunk: bool = True  # act h steps at once; otherwise an n-step return
     actor_hidden: tuple[int, ...] = (512,) * 4  # widths of the actor's layers
     critic_hidden: tuple[int, ...] = (512,) * 4  # widths of the critic's layers
-    critics: int = 10  # size of the ensemble
-    critic: Literal["mlp", "residual"] = "mlp"  # how its layers are put together
+    critics: int = 10  # critics in the ensemble
+    critic: Literal["mlp", "residual"] = "mlp"  # a plain stack of layers, or branches
     critic_blocks: int = 2  # residual: branches, each of the critic_hidden layers
-    critic_layout: Literal["branches", "pre-norm"] = "branches"  # residual: two readings of it
-    target: Literal["std", "min"] = "std"  # of the critics: mean less rho std, or the minimum
-    rho: float = 0.5  # how pessimistic the target is, where it is "std"
+    critic_layout: Literal["branches", "pre-norm"] = "branches"  # residual: readings of the paper
+    target: Literal["std", "min"] = "std"  # of the critics: mean less rho std, or minimum
+    rho: float = 0.5  # target std: how many standard deviations below the mean
     target_every: int = 1  # gradient steps between target updates
-    max_grad_norm: float = float("inf")  # over all networks together
+    max_grad_norm: float = float("inf")  # clip to it, over all networks together
     # Weights are float32. A GPU multiplies float32 as TF32, unless it is asked for in full.
     precision: Literal["float32", "bfloat16", "full-float32"] = "float32"  # of hidden layers
     fused: bool | None = None  # learn with kernels of our own, in bfloat16; None: on a single GPU

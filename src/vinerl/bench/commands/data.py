@@ -9,6 +9,8 @@ from pathlib import Path
 import tyro
 
 from vinerl import disk
+from vinerl.bench.commands import options
+from vinerl.bench.commands.options import Given
 from vinerl.bench.run import datasets, provenance
 from vinerl.bench.run.progress import Progress
 from vinerl.data import files
@@ -22,11 +24,11 @@ class Make:
     """Make a dataset of the benchmark: training file, validation file, and a card beside them."""
 
     dataset: tyro.conf.Positional[str]  # e.g. antmaze-large-navigate-v0
-    episodes: int | None = None  # of the training file (else as many as the official one has)
-    seed: int = 0
-    dir: Path | None = None  # else $VINERL_DATA, else ~/.cache/vinerl/data
-    workers: int | None = None  # processes; one a core
-    controller: Path | None = None  # a walking controller of your own
+    episodes: Given[int] = None  # of the training file (else as many as the official one has)
+    seed: int = 0  # another number gives other episodes
+    dir: Given[Path] = None  # where it goes (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    workers: Given[int] = None  # processes (else one a core)
+    controller: Given[Path] = None  # a walking controller of your own
 
 
 def make(asked: Make) -> None:
@@ -42,8 +44,8 @@ def make(asked: Make) -> None:
 class Get:
     """Download the official files of a dataset."""
 
-    dataset: tyro.conf.Positional[str]
-    dir: Path | None = None  # else $VINERL_DATA, else ~/.cache/vinerl/data
+    dataset: tyro.conf.Positional[str]  # e.g. antmaze-large-navigate-v0
+    dir: Given[Path] = None  # where they go (else $VINERL_DATA, else ~/.cache/vinerl/data)
     mirror: tuple[str, ...] = ()  # addresses to try instead of the known ones
 
 
@@ -81,7 +83,7 @@ def _bars() -> Iterator[Callable[[int, int], None]]:
 class Check:
     """Say what is in a file of transitions, or in each of a folder, and what is wrong with it."""
 
-    file: tyro.conf.Positional[Path]
+    file: tyro.conf.Positional[Path]  # .npz, or a folder of such files
 
 
 def check(asked: Check) -> None:
@@ -105,8 +107,8 @@ def check(asked: Check) -> None:
 class Show:
     """Draw a file of transitions: coverage, returns, actions."""
 
-    file: tyro.conf.Positional[Path]
-    out: Path | None = None  # else beside the file, as .png
+    file: tyro.conf.Positional[Path]  # .npz
+    out: Given[Path] = None  # the picture (else beside the file, as .png)
 
 
 def show(asked: Show) -> None:
@@ -122,7 +124,7 @@ class Train:
     robot: tyro.conf.Positional[str]  # ant
     out: Path = Path("controllers")  # folder of the file and its card
     steps: int = 400_000  # of one robot
-    seed: int = 0
+    seed: int = 0  # another number gives another controller
     mazes: int = 20  # episodes in each maze, to see how well it does there
 
 
@@ -171,11 +173,12 @@ def group(name: str, commands: dict) -> Callable[[list[str]], None]:
     def run(args: list[str]) -> None:
         known = "\n".join(f"  {n:<7} {kind.__doc__}" for n, (kind, _) in commands.items())
         if not args or args[0] in ("-h", "--help"):
-            print(f"usage: vinerl {name} COMMAND ...\n\n{known}")
+            more = f"vinerl {name} COMMAND --help says more."
+            print(f"usage: vinerl {name} COMMAND ...\n\n{known}\n\n{more}")
             return
         if args[0] not in commands:
             raise InputError(f"unknown command {name} {args[0]!r}; there are {', '.join(commands)}")
         kind, do = commands[args[0]]
-        do(tyro.cli(kind, prog=f"vinerl {name} {args[0]}", args=args[1:]))
+        do(options.parse(kind, args[1:], f"{name} {args[0]}"))
 
     return run

@@ -12,6 +12,8 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from vinerl import disk
+from vinerl.bench.commands import options
+from vinerl.bench.commands.options import Given
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import crew, estimate, sweep
@@ -42,16 +44,16 @@ class Sweep:
     that fails does not stop the others.
     """
 
-    spec: tyro.conf.Positional[Path]  # what to run; examples/sweep.toml shows how
-    out: Path | None = None  # the folder of the runs and of table.csv (else runs/sweeps/NAME)
+    spec: tyro.conf.Positional[Path]  # a .toml file: what to run; examples/sweep.toml shows how
+    out: Given[Path] = None  # the folder of the runs and of table.csv (else runs/sweeps/NAME)
     jobs: int = 1  # cells at once on this machine
-    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
-    ray: Annotated[str, ADDRESS] | None = None  # on this cluster; without address: a local one
+    dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    ray: Given[Annotated[str, ADDRESS]] = None  # on this Ray cluster; no address: a local one
     dry_run: bool = False  # say what would be run and what it would cost, and do nothing
 
 
 def command(args: list[str]) -> None:
-    asked = tyro.cli(Sweep, prog="vinerl sweep", args=args)
+    asked = options.parse(Sweep, args, "sweep")
     if asked.jobs < 1:
         raise InputError(f"--jobs {asked.jobs}: expected a whole number, 1 or more")
     if asked.jobs > 1 and asked.ray is not None:

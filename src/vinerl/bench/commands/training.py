@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -10,9 +11,10 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
 
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import data as data_commands
-from vinerl.bench.commands import doctor, queues, reproduce
+from vinerl.bench.commands import doctor, options, queues, reproduce
 from vinerl.bench.commands import results as result_commands
 from vinerl.bench.commands import sweeps as sweep_commands
+from vinerl.bench.commands.options import Given
 from vinerl.bench.pictures import show
 from vinerl.bench.run import jobs, runs
 from vinerl.bench.run.jobs import Request
@@ -45,46 +47,49 @@ def _floats(info):
     return commas(float, one_alone=True) if info.type is float else None
 
 
-Seeds = Annotated[tuple[int, ...] | None, commas(int, one_alone=False)]
+Seeds = Annotated[Given[tuple[int, ...]], commas(int, one_alone=False)]
 Log = Annotated[tuple[str, ...], commas(str, one_alone=False)]
+Runs = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN RUN ...", help_behavior_hint="")]
 
 
 @dataclass(frozen=True)
 class Train(Generic[C]):
-    """Train an agent offline.
+    """Train an agent offline, and perhaps online afterwards.
 
     vinerl train [AGENT] [--task NAME | --data FILE] [--seeds 0,1,2] [--agent.FIELD VALUE ...]
 
-    An option that is not given takes the value of the task's row, else its default. Several values
-    of a float field (--agent.alpha 1,3,10) are trained side by side with every seed.
+    Without a task VINE learns a maze from data that it makes itself. What is not given has the
+    value tuned for the task, else the default shown here; manifest.json says which it was. Several
+    values of a float field (--agent.alpha 1,3,10) are trained side by side, each with every seed:
+    these are the members of a run.
     """
 
     agent: tyro.conf.FlagConversionOff[C]
-    task: str | None = None  # an OGBench task (default: the pointmaze job)
-    protocol: Literal["qam", "vine"] | None = None  # critics and returns as whose runs (else own)
-    data: Path | None = None  # a file of your own, or a folder of them; see the README
-    seeds: Seeds = None  # one member each
-    steps: int | None = None  # gradient steps
-    eval_every: int | None = None  # gradient steps between evaluations; 0: none on the way
-    eval_episodes: int = 10  # of a member, on the way
-    final_episodes: int = 50  # of a member, at the end
-    log_every: int | None = None  # gradient steps between lines of metrics.jsonl
-    pretrain: int = 0  # gradient steps of flow matching alone, before those
-    online_steps: int = 0  # environment steps to learn from afterwards, each member its own
+    task: Given[str] = None  # an OGBench task, e.g. antmaze-large-navigate-singletask-task1-v0
+    protocol: Given[Literal["qam", "vine"]] = None  # critics and returns as in QAM's or VINE's runs
+    data: Given[Path] = None  # instead of a task: an .npz file of your own, or a folder of them
+    seeds: Seeds = None  # one member for each, e.g. 0,1,2 (else the task's, or 0)
+    steps: Given[int] = None  # gradient steps (else the task's, or a million)
+    eval_every: Given[int] = None  # gradient steps between evaluations; 0: only at the end
+    eval_episodes: int = 10  # episodes of each member in an evaluation on the way
+    final_episodes: int = 50  # episodes of each member at the end
+    log_every: Given[int] = None  # gradient steps between lines of metrics.jsonl
+    pretrain: int = 0  # gradient steps of flow matching alone, before --steps
+    online_steps: int = 0  # environment steps of each member, to go on learning from, after --steps
     utd: str = "1"  # online: gradient steps for each environment step; 4, or 1/4
     balanced: bool = False  # online: half of each batch own steps, else all rows alike
-    normalise: Literal["none", "standard"] | None = None  # observations
-    drop_bad_rows: bool = False  # leave out rows that are NaN or infinite
-    rescale_actions: bool = False  # of --data, to [-1, 1]; undone when acting
-    shard_every: int | None = None  # gradient steps on each file of a folder (else 1000)
-    block: int | None = None  # gradient steps between looks at the run; chosen to take 2 s
+    normalise: Given[Literal["none", "standard"]] = None  # observations (else standard for --data)
+    drop_bad_rows: bool = False  # leave out rows of the data that are NaN or infinite
+    rescale_actions: bool = False  # map the actions of --data to [-1, 1]; undone when acting
+    shard_every: Given[int] = None  # gradient steps on each file of a folder (else 1000)
+    block: Given[int] = None  # gradient steps between looks at the run (else what takes 2 s)
     stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
-    workers: int | None = None  # processes that step environments; one a core
+    workers: Given[int] = None  # processes that step environments (else one a core)
     make_data: bool = False  # make the task's dataset where there is none
-    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
-    out: Path | None = None  # the run's folder (else runs/NAME)
-    log: Log = ()  # tensorboard, wandb: write these, too
-    stop_on_bad: bool = False  # stop when a member has to be frozen
+    dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    out: Given[Path] = None  # folder of the run (else runs/NAME)
+    log: Log = ()  # write the metrics to tensorboard, wandb, too
+    stop_on_bad: bool = False  # stop when a member turns non-finite or has no gradient
     deterministic: bool = False  # the same bits every time on a GPU, too; slower
 
 
@@ -98,20 +103,20 @@ def parse(args: list[str]) -> Request:
     """Options and agent in any order."""
     name, rest = agent_name(args)
     config, _ = jobs.agent(name)
-    names = f"agents: {', '.join(AGENTS)}, or module:NAME of your own"
-    parsed = tyro.cli(
+    names = f"Agents: {', '.join(AGENTS)}, or file.py:NAME of your own."
+    parsed = options.parse(
         Train[type(config)],
-        prog=f"vinerl train {name}",
-        args=rest,
+        rest,
+        f"train {name}",
         default=Train(agent=config),
         registry=registry,
-        description=f"{Train.__doc__}\n\n{names}",
+        description=f"{cleandoc(Train.__doc__ or '')}\n\n{names}",
     )
     given = {a.split("=")[0].removeprefix("--agent.") for a in rest if a.startswith("--agent.")}
     chosen = {field.replace("-", "_") for field in given}
-    options = {f.name: getattr(parsed, f.name) for f in fields(parsed) if f.name != "agent"}
+    asked = {f.name: getattr(parsed, f.name) for f in fields(parsed) if f.name != "agent"}
     values = {field: getattr(parsed.agent, field) for field in chosen}
-    return Request(agent=name, fields=values, **options)
+    return Request(agent=name, fields=values, **asked)
 
 
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
@@ -141,36 +146,36 @@ class Resume:
     """Go on with a run that was stopped, from its last good checkpoint."""
 
     run: tyro.conf.Positional[Path]  # its folder
-    steps: int | None = None  # lengthen it to this many gradient steps
-    online_steps: int | None = None  # lengthen its online phase to this many environment steps
+    steps: Given[int] = None  # lengthen it to this many gradient steps
+    online_steps: Given[int] = None  # lengthen its online phase to this many environment steps
     stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
 
 
 def resume(args: list[str]) -> None:
     from vinerl.bench.run import running
 
-    asked = _parse(Resume, args, "resume")
+    asked = options.parse(Resume, args, "resume")
     running.resume(asked.run, asked.steps, asked.stack, asked.online_steps)
 
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Run the policies of a run in its environment."""
+    """Run the policies of a run in its environment; the success of every member, and their mean."""
 
     run: tyro.conf.Positional[Path]  # its folder
-    episodes: int = 50  # of each member
-    noise: float | None = None  # scale of the sampler's noise; the run's own unless given
-    stop_at: int | None = None  # act with the estimate after this many steps of the sampler
-    step: int | None = None  # of the checkpoint; the newest unless given
-    stream: int = 1  # another number, other starts and noises
-    workers: int | None = None  # processes that step environments; one a core
+    episodes: int = 50  # episodes of each member
+    noise: Given[float] = None  # scale of the sampler's noise; 0 acts without (else the run's own)
+    stop_at: Given[int] = None  # act with the estimate after this many steps of the sampler
+    step: Given[int] = None  # of the checkpoint (else the newest)
+    stream: int = 1  # another number gives other starts and noises
+    workers: Given[int] = None  # processes that step environments (else one a core)
     video: bool = False  # film one episode of every member, too
 
 
 def evaluate(args: list[str]) -> None:
     from vinerl.bench.run import evaluation
 
-    asked = _parse(Evaluate, args, "evaluate")
+    asked = options.parse(Evaluate, args, "evaluate")
     run = runs.Run(asked.run)
     evaluation.again(
         run,
@@ -196,19 +201,19 @@ class List:
 
 
 def list_runs(args: list[str]) -> None:
-    print(show.listing(_parse(List, args, "list").folder))
+    print(show.listing(options.parse(List, args, "list").folder))
 
 
 @dataclass(frozen=True)
 class Compare:
     """Runs side by side, and what differs between them."""
 
-    runs: tyro.conf.Positional[tuple[Path, ...]]  # their folders
-    plot: Path | None = None  # draw their curves into this file, too
+    runs: tyro.conf.Positional[Runs]  # their folders
+    plot: Given[Path] = None  # draw their curves into this file, too
 
 
 def compare(args: list[str]) -> None:
-    asked = _parse(Compare, args, "compare")
+    asked = options.parse(Compare, args, "compare")
     if len(asked.runs) < 2:
         raise InputError("compare needs two runs or more")
     chosen = [runs.Run(path) for path in asked.runs]
@@ -227,7 +232,7 @@ class Plot:
 
 
 def plot(args: list[str]) -> None:
-    run = runs.Run(_parse(Plot, args, "plot").run)
+    run = runs.Run(options.parse(Plot, args, "plot").run)
     for path in runs.draw(run):
         print(path)
 
@@ -238,13 +243,9 @@ class Doctor:
 
 
 def check(args: list[str]) -> None:
-    _parse(Doctor, args, "doctor")
+    options.parse(Doctor, args, "doctor")
     if not doctor.examine(print):
         raise SystemExit(1)
-
-
-def _parse(kind: type[C], args: list[str], name: str) -> C:
-    return tyro.cli(kind, prog=f"vinerl {name}", args=args)
 
 
 COMMANDS: dict[str, Callable[[list[str]], Any]] = {

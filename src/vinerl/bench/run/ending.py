@@ -9,19 +9,19 @@ from vinerl.train import metrics
 
 
 def tell(run: Run) -> None:
-    """Every member in a line, and where to look."""
+    """Every member of which there is something to say in a line, and where to look."""
     manifest, lines = run.manifest, run.metrics
     took = datetime.fromisoformat(manifest["ended"]) - datetime.fromisoformat(manifest["started"])
     print(f"\ndone in {duration(took.total_seconds())}")
     at, loud = metrics.curve(lines, "eval/success")
     quiet = metrics.curve(lines, "eval/success_noise0")[1]
     for i, member in enumerate(manifest["members"]):
-        parts = [f"{runs.title(member):<24}"]
-        parts += [f"success {loud[-1][i]:.2f}"] if len(loud) else []
+        parts = [f"success {loud[-1][i]:.2f}"] if len(loud) else []
         parts += [f"(without noise {quiet[-1][i]:.2f})"] if len(quiet) else []
         if member["status"] != "learning":
             parts.append(f"frozen at step {member['frozen_at']}: {member['status']}")
-        print("  " + " ".join(parts))
+        if parts:
+            print(" ".join([f"  {runs.title(member):<24}", *parts]))
     if len(loud):
         final = manifest["run"]["final_episodes"]
         count = final or manifest["run"]["eval_episodes"]
@@ -32,3 +32,5 @@ def tell(run: Run) -> None:
     print("\nlook at " + "\n        ".join([*pictures, str(run.path / "manifest.json")]))
     if manifest["task"]:
         print(f"or run  vinerl evaluate {run.path} --video")
+    else:
+        print(f'or call vinerl.load("{run.path}"): from observations to actions, in NumPy')

@@ -146,10 +146,9 @@ def agent(name: str) -> tuple[AgentConfig, Make]:
     if name in AGENTS:
         return AGENTS[name]
     if ":" not in name:
-        near = difflib.get_close_matches(name, AGENTS, n=3, cutoff=0.0)
         raise InputError(
-            f"unknown agent {name!r}; the nearest names are {', '.join(near)}. "
-            "An agent of your own is module:NAME."
+            f"unknown agent {name!r}; there are {', '.join(AGENTS)}. "
+            "One of your own is file.py:NAME or module:NAME."
         )
     where, _, attribute = name.rpartition(":")
     found = getattr(_module(where), attribute, None)

@@ -5,11 +5,15 @@ import time
 
 
 class Progress:
-    """Steps of some work, their speed, the time left, and what is worth knowing meanwhile."""
+    """Steps of some work, their speed, the time left, and what is worth knowing meanwhile.
+
+    The speed is that since the first update: what went before it, such as compiling, is done once.
+    """
 
     def __init__(self, what: str, total: int, done: int = 0, every: float = 10.0):
         self.what, self.total, self.first = what, total, done
-        self.begin = self.shown = time.monotonic()
+        self.begin: float | None = None
+        self.shown = time.monotonic()
         self.every, self.note, self.live = every, "", _live()
         if self.live:
             self.live.start()
@@ -19,16 +23,18 @@ class Progress:
         self.note = self.note if note is None else note
         self.total = self.total if total is None else total
         now = time.monotonic()
+        if self.begin is None:
+            self.begin, self.first = now, done
         rate = (done - self.first) / max(now - self.begin, 1e-9)
+        speed = [_rate(rate)] if rate else []
         if self.live:
-            text = f"{_rate(rate)}  {self.note}"
+            text = "  ".join([*speed, self.note])
             self.live.update(self.task, completed=done, total=self.total, note=text)
         elif done >= self.total or now - self.shown >= self.every:
             self.shown = now
-            line = f"{self.what} {done}/{self.total}"
-            if rate:
-                line += f"  {_rate(rate)}  {duration((self.total - done) / rate)} left"
-            print(f"{line}  {self.note}".rstrip(), flush=True)
+            left = [f"{duration((self.total - done) / rate)} left"] if rate else []
+            line = "  ".join([f"{self.what} {done}/{self.total}", *speed, *left, self.note])
+            print(line.rstrip(), flush=True)
 
     def __enter__(self) -> "Progress":
         return self
