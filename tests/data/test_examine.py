@@ -119,8 +119,8 @@ def test_an_end_that_is_one_too_many_anywhere(look, row):
 
 def test_no_end_at_all(look):
     message = said(look(compact(terminals=np.zeros(N, bool))), "wrong", "terminals")
-    assert "no row has terminals 1" in message
-    assert f"1 in row {N - 1}" in message
+    assert "1 in no row. It must be 1 in the last row of every episode" in message
+    assert f"in row {N - 1}" in message
 
 
 def test_empty_episodes_are_counted(look):
@@ -240,6 +240,16 @@ def test_tasks_that_never_end(look):
     assert "masks are 1 in all 9 transitions" in message
 
 
+@pytest.mark.parametrize(("name", "usual"), [("rewards", 0), ("masks", 1)])
+def test_what_the_last_step_gave_in_a_row_in_which_nothing_is_done(look, name, usual):
+    """As one would write it who thinks that the last row is a step."""
+    other = np.where(np.isin(np.arange(N), ENDS), 1 - usual, usual).astype(np.float32)
+    message = said(look(compact(**{name: other})), "odd", name)
+    assert f"{name} are {usual} in all 9 transitions" in message
+    assert f"Others stand in {len(ENDS)} last rows of episodes" in message
+    assert "normal" not in message
+
+
 @settings(deadline=None, max_examples=30)
 @given(ROWS, ROWS)
 def test_a_row_that_comes_again_anywhere(look, a, b):
@@ -283,6 +293,24 @@ def test_episodes_of_one_row(look):
 def test_another_precision(look, kind):
     obs = compact()["observations"].astype(kind)
     assert f"stored in {kind}" in said(look(compact(observations=obs)), "odd", "observations")
+
+
+def test_one_line_names_all_that_is_stored_in_float64(look):
+    wide = {name: compact()[name].astype(np.float64) for name in ("actions", "observations")}
+    (finding,) = look(compact(**wide))
+    assert finding.message.endswith(": actions, observations")
+
+
+def test_a_name_that_means_nothing_here(look):
+    assert "speed is not used." in said(look(compact(speed=np.arange(N))), "odd", "speed")
+    assert look(compact(qvel=np.zeros((N, 2)))) == [], "it is in OGBench's files"
+    message = said(look(compact(timeouts=np.zeros(N))), "odd", "timeouts")
+    assert "masks = 1 - terminals" in message
+
+
+def test_an_image_that_is_none(look):
+    arrays = compact(observations=np.random.default_rng(0).random((N, 4, 5, 3), np.float32))
+    assert "and so no image, but 60 numbers" in said(look(arrays), "odd", "observations")
 
 
 def test_images_are_not_asked_for_constant_pixels(look):

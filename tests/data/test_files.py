@@ -206,6 +206,44 @@ def test_a_pickle_is_refused_and_not_run(path, tmp_path):
     assert trace.exists(), "or the bomb is a dud"
 
 
+@pytest.mark.parametrize(
+    ("begin", "said"),
+    [
+        (b"\x89HDF\r\n\x1a\n", "but an HDF5 file; examples/own_data.py"),
+        (b"PAR1", "but a Parquet file; examples/own_data.py"),
+        (b"a,b,c\n1,2,3\n", "zip archive.* truncated or damaged"),
+    ],
+)
+def test_a_file_of_another_format_is_named(tmp_path, begin, said):
+    path = tmp_path / "data"
+    path.write_bytes(begin + bytes(100))
+    with pytest.raises(InputError, match=f"not a readable .npz file.* {said}"):
+        files.read(path)
+
+
+def test_episodes_as_python_objects_are_told_how_to_be_arrays(tmp_path):
+    path, episodes = tmp_path / "data.npz", np.empty(2, object)
+    episodes[:] = [np.zeros(3), np.zeros(4)]
+    np.savez(path, rewards=episodes)
+    with pytest.raises(InputError, match=r"rewards.npy holds .* one after the other; examples/"):
+        files.read(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"actions": np.zeros(N)}, "one number a row is [rows, 1]"),
+        ({"actions": np.zeros((2, 6, 2))}, "without padding"),
+        ({"rewards": np.zeros((N, 1))}, "without padding"),
+        ({"rewards": np.zeros(3)}, f"with {N} rows, as actions have"),
+    ],
+)
+def test_a_wrong_shape_comes_with_what_may_have_been_meant(changes, said):
+    first, *_ = files.misshapen(compact(**changes))
+    assert first.key == next(iter(changes))
+    assert first.message.endswith(said)
+
+
 @pytest.mark.parametrize("content", ["text", "a single array"])
 def test_another_kind_of_file(path, content):
     if content == "text":

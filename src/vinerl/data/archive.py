@@ -25,6 +25,11 @@ UNREADABLE = (
     tokenize.TokenError,
 )
 
+
+class HasObjects(ValueError):
+    """An array of Python objects, which only a pickle could hold."""
+
+
 DESCRIPTOR = 24  # bytes that may follow a member's data, at most
 RATIO = 1032  # nothing grows by more when it is inflated
 
@@ -72,7 +77,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
         shape, _, kind = (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(file)
         there = member.file_size - file.tell()
     if kind.hasobject:
-        raise ValueError(f"{member.filename} holds Python objects: a pickle is never loaded")
+        raise HasObjects(f"{member.filename} holds Python objects: a pickle is never loaded")
     claimed = math.prod(shape) * kind.itemsize
     most = member.compress_size * (RATIO if member.compress_type == zipfile.ZIP_DEFLATED else 1)
     if claimed != there or member.file_size > most:

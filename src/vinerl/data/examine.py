@@ -15,6 +15,7 @@ from vinerl.errors import InputError
 
 SATURATED = 0.5  # share of a dimension's actions at the edge from which on it is odd
 NAMED = 8  # columns in a message
+OUT_OF_TIME = ("timeouts", "truncations", "truncated")  # what others call it
 
 
 class Finding(NamedTuple):
@@ -70,11 +71,10 @@ def _counts(arrays: Arrays) -> list[str]:
     used = files.used(arrays)
     lengths = episode_sums(arrays, used)
     said = f"{lengths.min():g}, {np.median(lengths):g}, {lengths.max():g}"
-    lines = [
-        f"{len(lengths)} episodes, {used.sum()} transitions; lengths {said} (least, median, most)"
-    ]
+    count = "1 episode" if len(lengths) == 1 else f"{len(lengths)} episodes"
+    lines = [f"{count}, {used.sum()} transitions; lengths {said} (least, median, most)"]
     if "rewards" not in arrays:
-        return [*lines, "no rewards: an OGBench task gives them (--task)"]
+        return [*lines, "no rewards: an OGBench task gives them (--task), --data needs them"]
     if not files.finite(arrays["rewards"]).all():
         return lines
     returns = episode_sums(arrays, arrays["rewards"].astype(np.float64))
@@ -107,9 +107,36 @@ def _range(x: np.ndarray) -> str:
 
 def _storage(arrays: Arrays) -> Iterator[Fault]:
     said = {"float64": "float32 is what training uses: half as large", "float16": "3 digits only"}
+    for kind, why in said.items():
+        names = [name for name, x in files.relevant(arrays).items() if str(x.dtype) == kind]
+        if names:
+            yield Fault(names[0], f"stored in {kind} ({why}): {', '.join(names)}")
+
+
+def _ignored(arrays: Arrays) -> Iterator[Fault]:
+    """Columns under names that mean nothing here."""
+    known, rows = {*files.relevant(arrays), *files.UNUSED}, len(arrays["terminals"])
+    for name, x in arrays.items():
+        if name in known or not x.ndim or len(x) != rows:
+            continue
+        hint = ""
+        if name in OUT_OF_TIME:
+            hint = (
+                " If it is 1 where time ran out and terminals where the task ended, as in D4RL: "
+                "masks = 1 - terminals, then terminals = the larger of both, and give "
+                "next_observations, or the last step of each episode is not learned from."
+            )
+        yield Fault(name, f"{name} is not used.{hint}")
+
+
+def _images(arrays: Arrays) -> Iterator[Fault]:
     for name, x in files.relevant(arrays).items():
-        if str(x.dtype) in said:
-            yield Fault(name, f"{name} is stored in {x.dtype} ({said[str(x.dtype)]})")
+        if name.startswith("observations") and x.ndim == 4 and x.dtype != np.uint8:
+            yield Fault(
+                name,
+                f"{name} is {x.dtype} and so no image, but {x[0].size} numbers in a row. Images "
+                "are uint8, 0 to 255.",
+            )
 
 
 def _constant(arrays: Arrays) -> Iterator[Fault]:
@@ -143,18 +170,30 @@ def _unvaried(arrays: Arrays) -> Iterator[Fault]:
     used = files.used(arrays)
     rewards, masks = (arrays[n][used] if n in arrays else used[:0] for n in ("rewards", "masks"))
     if len(rewards) and (rewards == rewards[0]).all():
+        usual = "In OGBench negative rewards are normal until the goal is reached: never, here."
         yield Fault(
             "rewards",
             f"rewards are {float(rewards[0]):.4g} in all {len(rewards)} transitions, so all "
-            "policies are equally good. In OGBench negative rewards are normal until the "
-            "goal is reached: here it never is.",
+            f"policies are equally good. {_unseen(arrays, 'rewards', rewards[0]) or usual}",
         )
     if len(masks) and masks.all():
+        usual = "That is right where episodes only run out of time."
         yield Fault(
             "masks",
             f"masks are 1 in all {len(masks)} transitions: no episode ends in success or failure. "
-            "That is right where episodes only run out of time.",
+            f"{_unseen(arrays, 'masks', 1) or usual}",
         )
+
+
+def _unseen(arrays: Arrays, name: str, usual: float) -> str:
+    """What is said of other values in rows in which nothing is done."""
+    others = (arrays[name] != usual)[~files.used(arrays)].sum()
+    if not others:
+        return ""
+    return (
+        f"Others stand in {others} last rows of episodes, which are final observations. What the "
+        "last step gave belongs into the row before, where it was taken, or give next_observations."
+    )
 
 
 def _short(arrays: Arrays) -> Iterator[Fault]:
@@ -208,4 +247,4 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(words[:NAMED]) + ", ..." * (len(words) > NAMED)
 
 
-_ODD = (_storage, _constant, _saturated, _unvaried, _short, _duplicates)
+_ODD = (_storage, _ignored, _images, _constant, _saturated, _unvaried, _short, _duplicates)

@@ -28,6 +28,9 @@ Arrays = dict[str, np.ndarray]
 CLIP = 1 - 1e-5  # the benchmark keeps data actions this far inside the box
 OFFICIAL = Path("~/.ogbench/data")  # only ever read
 
+HOW = "examples/own_data.py shows how to write one"
+OTHERS = {b"\x89HDF": "an HDF5 file", b"PAR1": "a Parquet file", b"\x93NUM": "one array, an .npy"}
+
 
 class Fault(NamedTuple):
     key: str  # of an array, or "file"
@@ -48,10 +51,18 @@ def read(path: Path) -> Arrays:
         with path.open("rb") as file:
             return archive.read(file)
     except archive.UNREADABLE as error:
-        raise InputError(
-            f"{path}: not a readable .npz file ({error}). It may be truncated or damaged: "
-            "get or make it again."
-        ) from error
+        raise InputError(f"{path}: not a readable .npz file{_why(path, error)}") from error
+
+
+def _why(path: Path, error: Exception) -> str:
+    """Why a file cannot be read, and what to do."""
+    with path.open("rb") as file:
+        other = OTHERS.get(file.read(4))
+    if other:
+        return f", but {other}; {HOW}"
+    if isinstance(error, archive.HasObjects):
+        return f" ({error}). Put all episodes into one array, one after the other; {HOW}."
+    return f" ({error}). It may be truncated or damaged: get or make it again."
 
 
 def observations(arrays: Arrays, name: str = "observations") -> Any:
@@ -104,7 +115,7 @@ def misshapen(arrays: Arrays) -> Iterator[Fault]:
     missing = [n for n in ("observations", "actions", "terminals") if not _has(seen, n)]
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"
-        yield Fault("file", f"no {' and no '.join(missing)} in it; it has {found}")
+        yield Fault("file", f"no {' and no '.join(missing)} in it; it has {found}. {HOW}")
     actions = seen.get("actions", np.zeros(0))
     count = len(actions) if actions.ndim == 2 and actions.size else 0
     for name, x in seen.items():
@@ -112,7 +123,7 @@ def misshapen(arrays: Arrays) -> Iterator[Fault]:
         wrong_rank = (name == "actions" and x.ndim != 2) or (name in _FLAT and x.ndim != 1)
         if wrong_rank or not x.ndim or not x.size or len(x) != (count or len(x)):
             rows = f" with {count} rows, as actions have" if count else ""
-            yield Fault(name, f"{name} has shape {x.shape}, expected {shape}{rows}")
+            yield Fault(name, f"{name} has shape {x.shape}, expected {shape}{rows}{_hint(name, x)}")
         elif x.dtype.kind not in "fiub":
             yield Fault(name, f"{name} holds {x.dtype}, expected numbers")
         elif x.dtype == np.uint8 and "observations" in name and x.ndim != 4:
@@ -176,6 +187,15 @@ def to_transitions(arrays: Arrays, path: Path, sparse: bool = False) -> Transiti
 _NAMES = ("observations", "next_observations", "actions", "rewards", "masks", "terminals")
 _NAMES += ("qpos", "button_states")  # what an OGBench task's rewards are made from
 _FLAT = ("rewards", "masks", "terminals")
+UNUSED = ("qvel",)  # of OGBench's own files
+
+
+def _hint(name: str, x: np.ndarray) -> str:
+    """What may have been meant by too few or too many axes."""
+    if name == "actions" and x.ndim == 1:
+        return "; one number a row is [rows, 1]"
+    rank = 2 if name == "actions" else 1 if name in _FLAT else x.ndim
+    return "; episodes follow one another, without padding" if x.ndim > rank else ""
 
 
 def _has(arrays: Arrays, name: str) -> bool:
@@ -212,9 +232,16 @@ def _no_flag(name: str, x: np.ndarray) -> Iterator[Fault]:
 
 def _endless(ends: np.ndarray, spelled: bool) -> Iterator[Fault]:
     count = len(ends)
-    if not ends[-1]:
-        which = "the last episode has" if ends.any() else "no row has terminals 1: episodes have"
-        yield Fault("terminals", f"{which} no end: terminals must be 1 in row {count - 1}")
+    if not ends.any():
+        yield Fault(
+            "terminals",
+            f"terminals is 1 in no row. It must be 1 in the last row of every episode, and so in "
+            f"row {count - 1}.",
+        )
+    elif not ends[-1]:
+        yield Fault(
+            "terminals", f"the last episode has no end: terminals must be 1 in row {count - 1}"
+        )
     short = np.flatnonzero(ends & np.append(True, ends[:-1]))
     if len(short) and not spelled:
         others = f"; {len(short)} episodes have none" if len(short) > 1 else ""

@@ -1,0 +1,71 @@
+"""What examples/ shows works."""
+
+import runpy
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tiny import SPEC, dataset, relative
+from vinerl.bench.run import jobs
+from vinerl.data import examine, files
+from vinerl.rl import learner
+from vinerl.train import offline
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture(scope="module")
+def own():
+    return runpy.run_path(str(EXAMPLES / "own_data.py"))
+
+
+def test_episodes_become_transitions_that_end_where_they_did(own):
+    """Two steps that the task ended, then one that time ran out on."""
+    column = lambda *numbers: np.array(numbers)[:, None]
+    episodes = [
+        own["Episode"](column(0.0, 1, 2), column(0.1, 0.2), np.array([5, 6]), True),
+        own["Episode"](column(7.0, 8), column(0.3), np.array([9]), False),
+    ]
+    arrays = own["pack"](episodes)
+    assert list(files.faults(arrays)) == []
+    found = files.to_transitions(arrays, Path("x"))
+    np.testing.assert_array_equal(found.obs[found.row, 0], [0, 1, 7])
+    np.testing.assert_array_equal(found.obs[found.row + 1, 0], [1, 2, 8])
+    np.testing.assert_allclose(found.action[:, 0], [0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(found.reward, [5, 6, 9])
+    np.testing.assert_array_equal(found.mask, [1, 0, 1])
+    np.testing.assert_array_equal(found.terminal, [0, 1, 1])
+
+
+def test_the_file_that_the_example_writes_has_only_actions_to_be_rescaled(tmp_path, monkeypatch):
+    path = tmp_path / "my.npz"
+    monkeypatch.setattr(sys, "argv", ["own_data.py", str(path)])
+    runpy.run_path(str(EXAMPLES / "own_data.py"), run_name="__main__")
+    found = examine.report(path)
+    assert [f.key for f in found.findings if f.level == "wrong"] == ["actions"]
+    assert "50 episodes" in found.text
+    assert set(files.observations(files.read(path))) == {"camera", "joints"}
+
+
+def test_an_agent_in_a_file_of_its_own_learns_and_its_weight_scales_the_gradient():
+    config, make = jobs.agent(f"{EXAMPLES / 'my_agent.py'}:MINE")
+    small = replace(config, actor_hidden=(8,), batch_size=16)
+
+    @jax.jit
+    def step(weight, data):
+        agent = make(replace(small, weight=weight), SPEC)
+        state = learner.init(agent, jax.random.key(0))
+        after, seen = offline.train_step(agent, data, jax.random.key(1), state)
+        action = agent.act(agent.policy(after), jnp.full((5, 3), 100.0), jax.random.key(2))
+        return seen["grad_norm/flow"], state.params, after.params, action
+
+    once, before, after, action = step(1.0, dataset())
+    assert step(3.0, dataset())[0] == pytest.approx(3 * float(once), rel=1e-5)
+    assert relative(after, before) > 1e-3
+    assert action.shape == (5, 2)
+    assert np.abs(action).max() <= 1
