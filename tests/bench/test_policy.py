@@ -134,7 +134,10 @@ def test_an_observation_of_another_shape_is_refused_and_is_no_call():
         InputError, match=r"\{'camera': \(4, 4, 3\), 'joints': \(4,\)\}, the policy"
     ):
         policy(wrong)
-    with pytest.raises(InputError, match=r"observation of shape \(\), .* trained on"):
+    mixed = {"camera": np.zeros((2, *PICTURED["camera"].shape)), "joints": np.zeros(3)}
+    with pytest.raises(InputError, match="a batch has one more axis in front, everywhere"):
+        policy(mixed)
+    with pytest.raises(InputError, match=r"observation of shape \(\), .* trained on \(3,\)"):
         Policy(trained(), 0)(0.5)
     with pytest.raises(InputError, match=r"observation of shape \(5, 2, 3\), .* trained on"):
         Policy(trained(), 0)(np.zeros((5, 2, 3)))

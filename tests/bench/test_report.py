@@ -450,8 +450,9 @@ def test_curves_are_drawn_and_numbers_tell_where_they_come_from(full):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [360, 1280])
-@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize(
+    ("width", "dark"), [(360, False), (360, True), (800, False), (1140, False), (1280, True)]
+)
 def test_the_page_fits_and_can_be_read(full, width, dark):
     """No sideways scrolling, plots within the page, and text in contrast with its ground."""
     probe = """

@@ -52,12 +52,15 @@ class Policy:
 
     def _compile(self, leaves: list[np.ndarray]) -> Callable[..., Array]:
         """(params, leaves, calls) -> action, for observations of these shapes."""
-        pairs = [*zip(leaves, self._leaves, strict=True)]
-        wrong = any(x.shape[x.ndim - len(s.shape) :] != s.shape for x, s in pairs)
-        if wrong or {x.ndim - len(s.shape) for x, s in pairs} not in ({0}, {1}):
-            found, spec = self._tree.unflatten(x.shape for x in leaves), self.subject.spec.obs
-            raise InputError(f"observation of shape {found}, the policy was trained on {spec}")
-        single = leaves[0].ndim == len(self._leaves[0].shape)
+        found, known = ([x.shape for x in each] for each in (leaves, self._leaves))
+        batches = {a[: max(len(a) - len(b), 0)] for a, b in zip(found, known, strict=True)}
+        batch = batches.pop()
+        if batches or len(batch) > 1 or found != [batch + shape for shape in known]:
+            raise InputError(
+                f"observation of shape {self._tree.unflatten(found)}, the policy was trained on "
+                f"{self._tree.unflatten(known)}; a batch has one more axis in front, everywhere"
+            )
+        single = not batch
         chunk = self.subject.config.act_steps
 
         def program(params, leaves, calls):
