@@ -52,20 +52,25 @@ def test_the_file_that_the_example_writes_has_only_actions_to_be_rescaled(tmp_pa
     assert set(files.observations(files.read(path))) == {"camera", "joints"}
 
 
-def test_an_agent_in_a_file_of_its_own_learns_and_its_weight_scales_the_gradient():
+def test_an_agent_in_a_file_of_its_own_learns_and_its_weight_weighs_the_effort():
     config, make = jobs.agent(f"{EXAMPLES / 'my_agent.py'}:MINE")
-    small = replace(config, actor_hidden=(8,), batch_size=16)
+    small = replace(config, actor_hidden=(8,), batch_size=16, flow_steps=2)
 
     @jax.jit
     def step(weight, data):
         agent = make(replace(small, weight=weight), SPEC)
         state = learner.init(agent, jax.random.key(0))
-        after, seen = offline.train_step(agent, data, jax.random.key(1), state)
-        action = agent.act(agent.policy(after), jnp.full((5, 3), 100.0), jax.random.key(2))
-        return seen["grad_norm/flow"], state.params, after.params, action
+        batch = offline.draw(agent, data, jax.random.key(1))
+        loss, seen = agent.loss(state.params, state, batch, jax.random.key(2))
+        after, _ = learner.update(agent, state, batch, jax.random.key(2))
+        action = agent.act(agent.policy(after), jnp.full((5, 3), 100.0), jax.random.key(3))
+        return loss, seen, state.params, after.params, action
 
-    once, before, after, action = step(1.0, dataset())
-    assert step(3.0, dataset())[0] == pytest.approx(3 * float(once), rel=1e-5)
-    assert relative(after, before) > 1e-3
+    once, seen, before, after, action = step(1.0, dataset())
+    thrice, _, _, other, _ = step(3.0, dataset())
+    assert float(once) == pytest.approx(float(seen["actor/loss"] + seen["actor/effort"]))
+    assert float(thrice - once) == pytest.approx(2 * float(seen["actor/effort"]), rel=1e-4)
+    assert relative(after, before) > 1e-4
+    assert relative(other, after) > 1e-5
     assert action.shape == (5, 2)
     assert np.abs(action).max() <= 1

@@ -54,12 +54,12 @@ def scores(*values):
 
 def test_a_list_has_a_line_a_run_with_its_last_success(write, tmp_path):
     write("a", scores([0.0, 0.0], [0.5, 1.0]))
-    write("b")
+    write("b", agent__name="/home/me/my_agent.py:MINE")
     head, a, b = show.listing(tmp_path).splitlines()
     assert head.split() == ["run", "agent", "members", "step", "success", "remarks"]
     assert a.split()[:4] == [str(tmp_path / "a"), "vine", "2", "20"]
     assert a.endswith("0.750 [0.500, 1.000] at 20")
-    assert b.split() == [str(tmp_path / "b"), "vine", "2", "0", "-"]
+    assert b.split() == [str(tmp_path / "b"), "my_agent.py:MINE", "2", "0", "-"]
 
 
 def test_a_folder_without_runs_is_an_input_error(tmp_path):

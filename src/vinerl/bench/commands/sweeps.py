@@ -19,7 +19,7 @@ from vinerl.bench.pictures import show
 from vinerl.bench.plans import crew, estimate, sweep
 from vinerl.bench.plans.entries import Entry, check_folder, ended, reached
 from vinerl.bench.plans.sharing import shared
-from vinerl.bench.run import runs
+from vinerl.bench.run import jobs, runs
 from vinerl.bench.run.progress import duration
 from vinerl.bench.run.runs import Run
 from vinerl.data import files
@@ -128,7 +128,7 @@ def table(cells: Sequence[Entry], out: Path) -> list[Row]:
 
 
 def _rows(cell: Entry, run: Run) -> list[Row]:
-    where = (cell.task or str(cell.data), cell.agent)
+    where = (cell.task or str(cell.data), jobs.portable(cell.agent))
     if not (run.path / "manifest.json").exists():
         nothing = ("", np.nan, np.nan, np.nan, "not begun", run.path.name)
         return [Row(*where, _words(cell.own), cell.members, *nothing)]

@@ -11,6 +11,7 @@ import numpy as np
 
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures.show import footnotes
+from vinerl.bench.run.jobs import portable
 from vinerl.bench.run.runs import Run, folder, groups, names, seal, title
 from vinerl.train import metrics
 
@@ -86,7 +87,8 @@ def curve(run: Run, origin: Stamp) -> Path | None:
     sources = [Source(name, lines, of) for name, of in groups(manifest["members"]).items()]
     seeds = len({m["seed"] for m in manifest["members"]})
     subject = manifest["task"] or Path(manifest["data"]["path"]).name
-    heading = f"{manifest['agent']['name']} on {subject}: {seeds} seeds"
+    count = "1 seed" if seeds == 1 else f"{seeds} seeds"
+    heading = f"{portable(manifest['agent']['name'])} on {subject}: {count}"
     return _panels(sources, heading, run.path / "curve.png", origin, online([manifest]))
 
 

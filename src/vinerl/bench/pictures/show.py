@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from vinerl.bench.numbers.stats import area, bootstrap
+from vinerl.bench.run.jobs import portable
 from vinerl.bench.run.runs import Run, folder, groups, names, seal, title
 from vinerl.errors import InputError
 from vinerl.train import metrics
@@ -27,10 +28,8 @@ def listing(below: Path) -> str:
             rows.append((str(run.path), "-", "-", "-", "-", str(error)))
             continue
         last = lines[-1]["step"] if lines else 0
-        members = str(len(manifest["members"]))
-        rows.append(
-            (str(run.path), manifest["agent"]["name"], members, str(last), score(run), remarks(run))
-        )
+        agent, members = portable(manifest["agent"]["name"]), str(len(manifest["members"]))
+        rows.append((str(run.path), agent, members, str(last), score(run), remarks(run)))
     return table(rows)
 
 

@@ -222,9 +222,8 @@ class _Running:
         block = groups.in_turn(offline.train_block(self.agent_of), self.groups)
         dealt = self.groups
         some = f" ({dealt.devices * dealt.size} at once)" if dealt else ""
-        print(
-            f"{job.agent}: {job.members} member(s){some}, {job.steps} steps; compiling", flush=True
-        )
+        who = f"{jobs.portable(job.agent)}: {job.members} member(s){some}"
+        print(f"{who}, {job.steps} steps; compiling", flush=True)
         length = self.manifest.get("block") or job.block
         if not length:
             every = self.turns.every if self.turns else 0
