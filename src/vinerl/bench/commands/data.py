@@ -171,7 +171,8 @@ def group(name: str, commands: dict) -> Callable[[list[str]], None]:
     """A command that has commands."""
 
     def run(args: list[str]) -> None:
-        known = "\n".join(f"  {n:<7} {kind.__doc__}" for n, (kind, _) in commands.items())
+        first = lambda kind: kind.__doc__.partition("\n")[0]
+        known = "\n".join(f"  {n:<7} {first(kind)}" for n, (kind, _) in commands.items())
         if not args or args[0] in ("-h", "--help"):
             more = f"vinerl {name} COMMAND --help says more."
             print(f"usage: vinerl {name} COMMAND ...\n\n{known}\n\n{more}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jax
 
+from vinerl.bench.commands.options import Given
 from vinerl.bench.commands.results import FOLDER
 from vinerl.bench.numbers import results
 from vinerl.bench.pictures import show
@@ -21,7 +22,7 @@ from vinerl.errors import InputError
 class Status:
     """What is to be measured, what of it is missing, and what that will cost."""
 
-    folder: Path = FOLDER
+    folder: Path = FOLDER  # of queue.toml and of what is published
 
 
 def status(asked: Status) -> None:
@@ -37,14 +38,14 @@ class Next:
     those of later runs beside the training. What a run says is in log.txt in its folder.
     """
 
-    minutes: float = 10.0
+    minutes: float = 10.0  # of this machine
     jobs: int = 1  # runs at once; on a GPU they share it, through NVIDIA's MPS where that is there
     only_whole: bool = False  # begin no run that cannot end: for a machine whose disk is not kept
     report: bool = False  # then write the page and the table again: report.html, FOLDER/table1
-    folder: Path = FOLDER
-    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    folder: Path = FOLDER  # of queue.toml and of what is published
+    dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     runs: Path = Path("runs/queue")  # where the runs are
-    group: str | None = None  # only of this section
+    group: Given[str] = None  # only of this section of queue.toml (else of all)
     dry_run: bool = False  # say what would be done and when, and do nothing
 
 

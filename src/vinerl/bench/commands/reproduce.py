@@ -7,7 +7,8 @@ from pathlib import Path
 
 import tyro
 
-from vinerl.bench.commands import queues
+from vinerl.bench.commands import options, queues
+from vinerl.bench.commands.options import Given
 from vinerl.bench.commands.results import FOLDER
 from vinerl.bench.numbers import results
 from vinerl.bench.pictures import show
@@ -20,24 +21,24 @@ from vinerl.data import files
 class Reproduce:
     """Do an experiment again: a study, or a section of the queue such as ablation-sampler.
 
-    toy              the paper's five modes: samplers, regularisers, a page to play with
-    ladder           every agent on three bandits whose optimum is known
-    ablation-steps   acting with what the sampler has after k of its steps
-    variance         spread of the actions and noise of the gradient, along a training
-    curves           learning curves of all that is published, beside those of others
-    table1           the paper's table with our cells in it, and what the missing ones cost
-    ablation         sampler x regulariser: what the cells of ablation-sampler say
-    precision        bfloat16, TF32 and float32: what precision-spikes and precision-curves say
+      toy              the paper's five modes: samplers, regularisers, a page to play with
+      ladder           every agent on three bandits whose optimum is known
+      ablation-steps   acting with what the sampler has after k of its steps
+      variance         spread of the actions and noise of the gradient, along a training
+      curves           learning curves of all that is published, beside those of others
+      table1           the paper's table with our cells in it, and what the missing ones cost
+      ablation         sampler x regulariser: what the cells of ablation-sampler say
+      precision        bfloat16, TF32 and float32: what precision-spikes and precision-curves say
 
     What was begun goes on, what is done is not done again, and every seed's numbers are kept.
     """
 
-    name: tyro.conf.Positional[str]
+    name: tyro.conf.Positional[str]  # one of these, or a section of FOLDER/queue.toml
     dry_run: bool = False  # say what it would cost, and do nothing
-    out: Path | None = None  # of a study: where pictures and numbers go (./NAME unless given)
+    out: Given[Path] = None  # of a study: where pictures and numbers go (else ./NAME)
     run: tuple[Path, ...] = ()  # ablation-steps, variance: runs to look at (else the default job's)
     folder: Path = FOLDER  # of the queue and the published results
-    dir: Path | None = None  # of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
+    dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     runs: Path = Path("runs/queue")  # where the queue's runs are
 
 
@@ -46,7 +47,7 @@ STUDIES += ("precision",)
 
 
 def reproduce(args: list[str]) -> None:
-    asked = tyro.cli(Reproduce, prog="vinerl reproduce", args=args)
+    asked = options.parse(Reproduce, args, "reproduce")
     if asked.name in STUDIES:
         cost, work = _study(asked, asked.out or Path(asked.name))
         print(cost)

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import tyro
 
+from vinerl.bench.commands import options
+from vinerl.bench.commands.options import Given
 from vinerl.bench.numbers import beside, publishing, results
 from vinerl.bench.pictures import show
 from vinerl.bench.run.runs import Run
@@ -17,7 +19,7 @@ FOLDER = Path("results")
 class Table:
     """Every published cell: mean success over its seeds, with an interval."""
 
-    folder: Path = FOLDER
+    folder: Path = FOLDER  # of what is published
 
 
 def table(asked: Table) -> None:
@@ -32,9 +34,9 @@ class Add:
     Folders of this machine and the version of its system are left out.
     """
 
-    run: tyro.conf.Positional[Path]
-    folder: Path = FOLDER
-    name: str | None = None  # of its folder in results/TASK (else as the run's, without the task)
+    run: tyro.conf.Positional[Path]  # its folder
+    folder: Path = FOLDER  # where it is published
+    name: Given[str] = None  # of its folder in results/TASK (else as the run's, without the task)
     unfinished: bool = False  # also one that has not ended, with the steps it has reached
 
 
@@ -50,7 +52,7 @@ def add(asked: Add) -> None:
 class Beside:
     """Ours and what others published after as many steps: the difference, and its interval."""
 
-    folder: Path = FOLDER
+    folder: Path = FOLDER  # of what is published
 
 
 def compare(asked: Beside) -> None:
@@ -66,14 +68,14 @@ def compare(asked: Beside) -> None:
 class Report:
     """One page with every published number, its curves and where it comes from."""
 
-    folder: Path = FOLDER
-    out: Path = Path("report.html")
+    folder: Path = FOLDER  # of what is published
+    out: Path = Path("report.html")  # the page
 
 
 def report(args: list[str]) -> None:
     from vinerl.bench.numbers import report as pages
 
-    asked = tyro.cli(Report, prog="vinerl report", args=args)
+    asked = options.parse(Report, args, "report")
     print(pages.write(asked.folder, asked.out))
 
 
