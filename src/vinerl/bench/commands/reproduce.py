@@ -21,6 +21,7 @@ from vinerl.data import files
 class Reproduce:
     """Do an experiment again: a study, or a section of the queue such as ablation-sampler.
 
+    The studies:
       toy              the paper's five modes: samplers, regularisers, a page to play with
       ladder           every agent on three bandits whose optimum is known
       ablation-steps   acting with what the sampler has after k of its steps
