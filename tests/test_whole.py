@@ -54,7 +54,7 @@ def test_a_wheel_installs_into_a_fresh_environment_and_runs(tmp_path):
     call(python, "-m", "pip", "install", "-q", "--no-deps", str(wheel), cwd=tmp_path)
 
     dependencies = {"PYTHONPATH": sysconfig.get_paths()["purelib"]}
-    where = call(python, "-c", "import vinerl; print(vinerl.__file__)", cwd=tmp_path)
+    where = call(python, "-c", "import vinerl; print(vinerl.__file__)", cwd=tmp_path, PYTHONPATH="")
     assert where.startswith(str(tmp_path / "fresh"))
     vinerl = str(tmp_path / "fresh/bin/vinerl")
     assert "ok   ten steps" in call(vinerl, "doctor", cwd=tmp_path, **dependencies)
