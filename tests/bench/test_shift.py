@@ -206,7 +206,11 @@ def faked(monkeypatch):
             said.append(f"begin {name}")
             now.extend([name] if not low else [])
             most[0] = max(most[0], len(now))
-        time.sleep(0.3 if low else 0.1)
+        limit = time.monotonic() + 5
+        while name == "scene-play-v0" and not any("task2" in x for x in said):
+            assert time.monotonic() < limit, "nothing is trained meanwhile"
+            time.sleep(0.01)
+        time.sleep(0.1)
         with lock:
             said.append(f"end {name}")
             now.remove(name) if not low else None
@@ -255,7 +259,7 @@ def test_data_are_made_before_and_beside(place, tmp_path, faked):
     shift.work(left, tmp_path, 60, place())
     said = faked[0]
     ant, scene = "antmaze-large-navigate-v0", "scene-play-v0"
-    assert said[:3] == [f"begin {ant}", f"end {ant}", f"begin {scene}"]
+    assert said[:2] == [f"begin {ant}", f"end {ant}"]
     order = [x for x in said if x.startswith("begin") and "task" in x]
     assert order == [f"begin {e.name}" for e in left]
     assert said.index(f"end {scene}") < said.index(f"begin {left[2].name}")
