@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tiny import SPEC, relative
-from vinerl.nets.actors import VelocityField
-from vinerl.nets.critics import ResidualCritic
+from vinerl.nets.actors import Deterministic, VelocityField
+from vinerl.nets.critics import Critic, ResidualCritic
 from vinerl.nets.encoders import Encoder
 from vinerl.nets.mlp import Network
 from vinerl.types import TIME, Spec
@@ -68,6 +68,21 @@ def test_critics_are_initialised_apart(layout):
     assert all(jnp.abs(k[0] - k[1]).max() > 0.1 for k in kernels)
     one, other = network.apply(params, *inputs())
     assert jnp.abs(one - other).min() > 1e-4
+
+
+def test_weights_start_as_those_of_the_released_baselines():
+    """Uniform up to sqrt(6 / (in + out)), a tenth of it in ReBRAC's last layer; no offsets."""
+    obs, action = jnp.zeros((1, 29)), jnp.zeros((1, 8))
+    actor, critics = init(Deterministic((64, 64), 8), obs), init(Critic((64, 64), 3), obs, action)
+    for params, last in ((actor, 0.1), (critics, 1.0)):
+        for path, x in jax.tree.leaves_with_path(jax.tree.map(np.asarray, params)):
+            name = jax.tree_util.keystr(path)
+            if "kernel" not in name:
+                assert (x == ("scale" in name)).all()
+                continue
+            bound = np.sqrt(6 / sum(x.shape[-2:])) * (1.0 if x.shape[-1] == 64 else last)
+            assert 0.97 * bound < np.abs(x).max() <= bound
+            assert np.isclose(x.std(), bound / np.sqrt(3), rtol=0.1)
 
 
 @pytest.mark.parametrize(("depth", "blocks"), [(4, 2), (2, 4), (1, 1)])
