@@ -216,7 +216,7 @@ def test_the_manifest_says_what_was_put_right(repaired):
     data = run.manifest["data"]
     assert (data["dropped"], data["transitions"], data["episodes"]) == (1, 34, 5)
     assert data["actions"] == {"low": LOW.tolist(), "high": HIGH.tolist()}
-    assert "nothing NaN or infinite is learned from: 1 rows are left out" in said
+    assert "nothing NaN or infinite is learned from; rows left out: 1" in said
 
 
 def test_without_asking_nothing_is_put_right(rewarded):

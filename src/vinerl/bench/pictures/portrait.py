@@ -55,10 +55,11 @@ def draw(path: Path, out: Path) -> Path:
 
 def facts(path: Path, arrays: Arrays, dropped: int = 0) -> str:
     """How much there is, and where it comes from if a card beside the file says so."""
+    dimensions = arrays["actions"].shape[1]
     parts = [
         f"{len(examine.starts(arrays)) - 1:,} episodes",
         f"{files.used(arrays).sum():,} transitions",
-        f"{arrays['actions'].shape[1]} action dimensions",
+        f"{dimensions} action dimension{'s' * (dimensions > 1)}",
     ]
     if dropped:
         parts.append(f"rows left out as NaN or infinite: {dropped:,}")

@@ -130,7 +130,7 @@ def _first(job: Job, paths: list[Path]) -> tuple[Transitions, int, Box | None]:
         found, more = tasks.read(path, job.drop_bad_rows)
         dropped, box = dropped + more, box and box.around(repair.box_of(found))
     if job.drop_bad_rows:
-        print(f"nothing NaN or infinite is learned from: {dropped} rows are left out", flush=True)
+        print(f"nothing NaN or infinite is learned from; rows left out: {dropped}", flush=True)
     return tasks.load(arrays, paths[0], job.task, box), dropped, box
 
 
