@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 
 import vinerl
-from vinerl.bench.run import jobs, manifests, material, provenance, running, runs, tasks
+from vinerl.bench.run import (
+    intervals,
+    jobs,
+    manifests,
+    material,
+    provenance,
+    running,
+    runs,
+    tasks,
+)
 from vinerl.bench.run.policy import Policy
 from vinerl.bench.run.runs import Run
 from vinerl.cli import main
@@ -425,7 +434,7 @@ def test_the_same_simulator_is_not_worth_a_word(found, capsys):
 
 def test_a_run_goes_on_from_between_its_evaluations(tmp_path, monkeypatch):
     """Saved every 2 steps and lost after 7 of 8, it goes on from 6 and ends the same."""
-    monkeypatch.setattr(jobs, "SAVE", 2)
+    monkeypatch.setattr(intervals, "SAVE", 2)
     np.savez(tmp_path / "mine.npz", **episodes())
     often = ["--steps", "8", "--eval-every", "4", "--log-every", "1", "--block", "1"]
     data = ["--data", str(tmp_path / "mine.npz")]
