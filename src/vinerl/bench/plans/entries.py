@@ -33,6 +33,7 @@ class Entry:
     common: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)  # fields that tell it from its neighbours
     data: Path | None = None
+    rest: bool = False  # other seeds of it are there already
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -57,7 +58,8 @@ class Entry:
         where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]
         steps = f"{self.steps // 1000}k" if self.steps >= 1000 else str(self.steps)
-        return "-".join([where, agent, *parts, steps])
+        seeds = [f"seeds-{_plain(self.seeds)}"] if self.rest else []
+        return "-".join([where, agent, *parts, steps, *seeds])
 
     @cached_property
     def job(self) -> Job:

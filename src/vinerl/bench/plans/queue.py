@@ -12,6 +12,7 @@ of its members stands in the published results.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -93,14 +94,22 @@ def missing(entry: Entry, published: Sequence[Seed]) -> list[dict[str, Any]]:
 
 
 def left(entries: Sequence[Entry], published: Sequence[Seed]) -> list[Entry]:
-    """Those of which something is missing."""
-    return [entry for entry in entries if missing(entry, published)]
+    """What is missing of them."""
+    absent = [(entry, missing(entry, published)) for entry in entries]
+    return [rest(entry, members) for entry, members in absent if members]
+
+
+def rest(entry: Entry, members: Sequence[dict[str, Any]]) -> Entry:
+    """An entry with these of its members alone; whole, where they are not all of some seeds."""
+    seeds = tuple(seed for seed in entry.seeds if any(m["seed"] == seed for m in members))
+    some = replace(entry, seeds=seeds, rest=True)
+    return some if some.members == len(members) < entry.members else entry
 
 
 def status(entries: Sequence[Entry], published: Sequence[Seed]) -> list[tuple[str, ...]]:
     rows = [("group", "run", "members", "missing", "about")]
     for entry in entries:
         absent = missing(entry, published)
-        cost = duration(entry.cost().seconds) if absent else "done"
+        cost = duration(rest(entry, absent).cost().seconds) if absent else "done"
         rows.append((entry.group, entry.name, str(entry.members), str(len(absent)), cost))
     return rows
