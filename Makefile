@@ -9,6 +9,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check
 # Compiled programs are kept between runs of the tests.
 CACHE = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.cache/jax JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0.2
 PYTEST = JAX_PLATFORMS=cpu $(CACHE) $(BIN)/python -m pytest
+FAST = $(PYTEST) -n 2 --dist loadfile
 
 PYTHON312 = $(shell for p in python3.12 $$HOME/.pyenv/versions/3.12.*/bin/python; do \
   $$p -c 'import sys; sys.exit(sys.version_info[:2] != (3, 12))' 2>/dev/null && echo $$p && break; done)
@@ -19,7 +20,7 @@ demo: $(VENV)/installed
 	$(BIN)/vinerl train
 
 test: $(VENV)/installed-dev lint
-	$(PYTEST)
+	$(FAST)
 
 # The slow tests, and the fast ones under Python 3.12 where there is one.
 test-slow: $(VENV)/installed-dev
@@ -29,7 +30,7 @@ test-slow: $(VENV)/installed-dev
 	else echo "no Python 3.12 here: the fast tests ran under one version only"; fi
 
 fast: $(VENV)/installed-dev
-	$(PYTEST)
+	$(FAST)
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .
