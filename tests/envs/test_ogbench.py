@@ -58,6 +58,7 @@ def test_every_task_has_a_registered_environment_and_a_dataset():
     [
         ("pointmaze-medium-navigate-singletask-task9-v0", "pointmaze-medium-navigate-"),
         ("antmaze-large-navigate-v0", "antmaze-large-navigate-singletask-task"),
+        ("antmaze", "antmaze-medium-navigate-singletask-task1-v0"),
         ("puzzle-3x3-sparse", "puzzle-3x3-play-singletask-task"),
         ("", "-singletask-task"),
         ("qqq", "-singletask-task"),

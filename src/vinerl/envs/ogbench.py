@@ -31,7 +31,8 @@ TASKS = [
 
 def check_task(name: str) -> None:
     if name not in TASKS:
-        near = difflib.get_close_matches(name, TASKS, n=3, cutoff=0.0)
+        begun = [task for task in TASKS if task.startswith(name.removesuffix("-v0"))]
+        near = begun[:3] or difflib.get_close_matches(name, TASKS, n=3, cutoff=0.0)
         raise InputError(f"unknown task {name!r}; the nearest names are:\n  " + "\n  ".join(near))
 
 
