@@ -48,6 +48,7 @@ def published(entry, members):
             {
                 "task": entry.task,
                 "steps": entry.steps,
+                "data": {"recipe": {"seed": entry.data_seed}},
                 "agent": {
                     "name": "vine",
                     "config": config | {k: v for k, v in m.items() if k != "seed"},
@@ -137,6 +138,24 @@ def test_what_is_missing_is_what_nobody_published(tmp_path):
     assert queue.missing(last, [seed]) == []
     cloned_first = seed._replace(recipe=seed.recipe | {"pretrain": 100})
     assert queue.missing(last, [cloned_first]) == [{"seed": 0}]
+
+
+def test_another_set_of_data_is_another_entry(tmp_path):
+    """With a folder of its own; neither answers the other. Official data count as the usual."""
+    *_, last = read(tmp_path, TWO)
+    text = TWO + TWO[TWO.index("[second]") :].replace("second", "third") + "data_seed = 1\n"
+    *_, again, other = read(tmp_path, text)
+    assert again == last
+    assert other.name == f"{last.name}-data-1"
+    assert other.dataset == ("antmaze-large-navigate-v0", 1)
+    assert other.dataset.folder(tmp_path) == tmp_path / "seed-1"
+    assert last.dataset.folder(tmp_path) == tmp_path
+    (seed,) = published(last, [{"seed": 0}])
+    (apart,) = published(other, [{"seed": 0}])
+    official = seed._replace(recipe=seed.recipe | {"data": {"origin": "official", "sha256": "0"}})
+    assert queue.left([last, other], [apart]) == [last]
+    assert queue.left([last, other], [seed]) == [other]
+    assert queue.left([last, other], [official]) == [other]
 
 
 def test_the_projects_own_queue_can_be_read():

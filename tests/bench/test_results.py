@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from vinerl import disk
-from vinerl.bench.numbers import publishing, results
+from vinerl.bench.numbers import publishing, results, summary
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 
@@ -253,6 +253,21 @@ def test_labels_name_what_is_not_as_usual(run):
     assert results.label(recipe) == "vine"
     recipe["agent"]["config"] |= {"sampler": "euler", "alpha": 3.0}
     assert results.label(recipe) == "vine alpha=3.0 sampler=euler"
+    assert results.name(recipe) == "vine alpha=3.0 sampler=euler"
+    recipe["data"]["recipe"]["seed"] = 1
+    assert results.name(recipe) == "vine alpha=3.0 sampler=euler, data seed 1"
+
+
+def test_the_same_agent_on_two_sets_is_two_rows(run, tmp_path):
+    """Both can stand beside what others published, and are told apart by their data."""
+    other = changed(run, tmp_path / "other", data__card__recipe__seed=1)
+    for each in (run, other):
+        publishing.publish(each, tmp_path / "results")
+    seeds = results.read(tmp_path / "results")
+    rows = summary.rows(seeds)
+    assert [row.name for row in rows] == ["vine", "vine, data seed 1"]
+    assert all(summary.as_published(row.cell.recipe) for row in rows)
+    assert sorted(row[1] for row in results.table(seeds)[1:]) == [row.name for row in rows]
 
 
 def test_the_mean_is_that_of_the_scores():

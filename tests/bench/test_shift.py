@@ -14,7 +14,7 @@ import pytest
 from vinerl import cli
 from vinerl.bench.numbers import publishing, report, results
 from vinerl.bench.plans import entries, leash, queue, shift
-from vinerl.bench.plans.entries import Entry
+from vinerl.bench.plans.entries import Dataset, Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.bench.run import provenance
 from vinerl.bench.studies import table1
@@ -42,7 +42,7 @@ def entry(task=ANT, steps=100_000, **fields):
 def with_data(place, *tasks):
     place.data.mkdir(exist_ok=True)
     for task in tasks:
-        (place.data / f"{shift.dataset_of(entry(task))}.npz").write_bytes(b"")
+        (place.data / f"{entry(task).dataset.name}.npz").write_bytes(b"")
     return place
 
 
@@ -61,7 +61,7 @@ def test_its_data_are_made_first(place):
     """1,100 episodes of 1,001 rows at 2,000 a second on each core, and twice that long."""
     turns = shift.plan([entry()], 3600, place())
     making = 2 * 1100 * 1001 / 2000 / 16
-    assert turns[0].what == "antmaze-large-navigate-v0"
+    assert turns[0].what == Dataset("antmaze-large-navigate-v0")
     assert [t for _, t in turns] == pytest.approx([making, making + 288.3])
 
 
@@ -264,6 +264,41 @@ def test_data_are_made_before_and_beside(place, tmp_path, faked):
     assert order == [f"begin {e.name}" for e in left]
     assert said.index(f"end {scene}") < said.index(f"begin {left[2].name}")
     assert said.index(f"begin {left[0].name}") < said.index(f"end {scene}")
+
+
+def test_a_second_set_of_data_is_made_with_its_seed_and_trained_on(place, tmp_path, monkeypatch):
+    """The first is there, which is not enough; what was begun has the second's folder."""
+    began = []
+
+    def hold(words, log, over, low=False):
+        began.append((words, log.name))
+        if not low:
+            raise InputError("enough is seen")
+        (Path(words[-1]) / f"{words[2]}.npz").write_bytes(b"")
+
+    monkeypatch.setattr(leash, "hold", hold)
+    there, second = with_data(place(), ANT), replace(entry(), data_seed=1)
+    shift.work([second], tmp_path, 60, there)
+    (make, made_log), (train, _) = began
+    name, folder = "antmaze-large-navigate-v0", str(there.data / "seed-1")
+    assert make == ["data", "make", name, "--seed", "1", "--dir", folder]
+    assert made_log == f"{name}-seed-1.log"
+    assert train[train.index("--dir") + 1] == folder
+    assert train[train.index("--out") + 1] == str(there.runs / second.name)
+
+
+def test_sections_are_taken_in_the_order_in_which_they_are_asked_for(tmp_path, capsys):
+    section = lambda k: f'[{k}]\ntasks = ["{ANT}"]\nseeds = [0]\nsteps = {{}}\n'
+    text = "".join(section(k).format(n) for k, n in (("a", 1000), ("b", 2000), ("c", 3000)))
+    (tmp_path / "queue.toml").write_text(text)
+    words = ["queue", "next", "--folder", str(tmp_path), "--minutes", "600", "--dry-run"]
+    cli.main([*words, "--dir", str(tmp_path / "data"), "--group", "c,a"])
+    said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert said[2:4] == [f"antmaze-large-navigate-task2-vine-{k}k" for k in (3, 1)]
+    assert "b" not in said
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--group", "c,d"])
+    assert "there is no 'd'; there are a, b, c" in capsys.readouterr().err
 
 
 def test_data_that_cannot_be_made_are_told_once(place, tmp_path, monkeypatch):

@@ -45,7 +45,7 @@ class Next:
     folder: Path = FOLDER  # of queue.toml and of what is published
     dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     runs: Path = Path("runs/queue")  # where the runs are
-    group: Given[str] = None  # only of this section of queue.toml (else of all)
+    group: Given[str] = None  # only these sections of queue.toml, in this order: a,b (else all)
     dry_run: bool = False  # say what would be done and when, and do nothing
 
 
@@ -54,7 +54,7 @@ def following(asked: Next) -> None:
         raise InputError(f"--jobs {asked.jobs}: expected a whole number, 1 or more")
     entries = queue.read(asked.folder / "queue.toml")
     if asked.group:
-        entries = of(entries, asked.group)
+        entries = [entry for group in asked.group.split(",") for entry in of(entries, group)]
     place = Place(files.folder(asked.dir), asked.runs, asked.jobs, asked.only_whole)
     left = left_of(entries, asked.folder)
     chosen = shift.plan(left, 60 * asked.minutes, place)
@@ -107,10 +107,11 @@ def tell(turns: Sequence[Turn], place: Place) -> str:
     """A plan in words."""
     rows = [("what", "members", "alone", "over after")]
     for what, over in turns:
-        if isinstance(what, str):
-            alone, words = shift.data_seconds(what, place.data), (f"make {what}", "")
+        name = shift.name_of(what)
+        if isinstance(what, Entry):
+            alone, words = shift.rest(what, place).seconds, (name, str(what.members))
         else:
-            alone, words = shift.rest(what, place).seconds, (what.name, str(what.members))
+            alone, words = shift.data_seconds(what, place.data), (f"make {name}", "")
         rows.append((*words, duration(alone), duration(over)))
     whole = f"in all about {duration(max(over for _, over in turns))} at the speed of an H200"
     return f"{show.table(rows)}\n{whole}"

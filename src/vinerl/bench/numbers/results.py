@@ -165,6 +165,17 @@ def label(recipe: dict[str, Any]) -> str:
     return " ".join([name, *(f"{k}={v}" for k, v in changed.items())])
 
 
+def data_seed(recipe: dict[str, Any]) -> int:
+    """Of the episodes that were made; official data count as 0."""
+    return recipe["data"].get("recipe", {}).get("seed", 0)
+
+
+def name(recipe: dict[str, Any]) -> str:
+    """Its label, and which data it had if not the usual ones."""
+    seed = data_seed(recipe)
+    return f"{label(recipe)}, data seed {seed}" if seed else label(recipe)
+
+
 def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:
     """A row a cell, with what differs between the seeds in it."""
     rows = [("task", "agent", "steps", "seeds", "success", "differing")]
@@ -175,7 +186,7 @@ def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:
         rows.append(
             (
                 str(where(cell.recipe).parent),
-                label(cell.recipe),
+                name(cell.recipe),
                 f"{cell.recipe['steps'] // 1000}k",
                 str(len(cell.seeds)),
                 f"{mean:.3f} [{low:.3f}, {high:.3f}]",

@@ -111,7 +111,7 @@ def _row(cell: Cell) -> Row:
     lines = {name: _lines(cell, name) for name in LINES}
     key = results.where(cell.recipe).as_posix()
     found = {name: line for name, line in lines.items() if len(line.x)}
-    return Row(cell, key, results.label(cell.recipe), found)
+    return Row(cell, key, results.name(cell.recipe), found)
 
 
 def _lines(cell: Cell, name: str) -> Lines:

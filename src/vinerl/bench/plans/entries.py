@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from vinerl.bench.plans import estimate, leash
 from vinerl.bench.plans.estimate import Cost
@@ -22,6 +22,17 @@ RUN = {f.name for f in fields(Request)}
 RUN -= {"agent", "fields", "task", "data", "seeds", "steps", "dir", "out"}
 
 
+class Dataset(NamedTuple):
+    """A set of the benchmark, and which of those that can be made of it."""
+
+    name: str
+    seed: int = 0
+
+    def folder(self, every: Path) -> Path:
+        """Where it is in the folder of all datasets."""
+        return every / f"seed-{self.seed}" if self.seed else every
+
+
 @dataclass(frozen=True)
 class Entry:
     group: str
@@ -33,6 +44,7 @@ class Entry:
     common: dict[str, Any] = field(default_factory=dict)
     own: dict[str, Any] = field(default_factory=dict)  # fields that tell it from its neighbours
     data: Path | None = None
+    data_seed: int = 0  # of the task's data: another number is another set of episodes
     rest: bool = False  # other seeds of it are there already
 
     @property
@@ -58,8 +70,13 @@ class Entry:
         where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]
         steps = f"{self.steps // 1000}k" if self.steps >= 1000 else str(self.steps)
-        seeds = [f"seeds-{_plain(self.seeds)}"] if self.rest else []
+        seeds = [f"data-{self.data_seed}"] if self.data_seed else []
+        seeds += [f"seeds-{_plain(self.seeds)}"] if self.rest else []
         return "-".join([where, agent, *parts, steps, *seeds])
+
+    @property
+    def dataset(self) -> Dataset:
+        return Dataset(tasks.named(self.task).dataset, self.data_seed)
 
     @cached_property
     def job(self) -> Job:
@@ -107,7 +124,8 @@ def twins(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
     what = lambda job: (job.agent, job.task, job.data, job.config, job.steps)
     for i, (entry, job) in enumerate(found):
         for before, other in found[:i]:
-            if what(job) == what(other) and set(job.seeds) & set(other.seeds):
+            same = what(job) == what(other) and entry.data_seed == before.data_seed
+            if same and set(job.seeds) & set(other.seeds):
                 return before, entry
     return None
 
@@ -177,6 +195,7 @@ def run(entry: Entry, out: Path, folder: Path, over: Callable[[], bool]) -> None
     """Begin or go on until it has ended, or `over`; what it says goes to the end of its log."""
     if ended(out):
         return
+    folder = entry.dataset.folder(folder) if entry.task else folder
     words = ["train", *flags(entry), "--dir", str(folder), "--out", str(out)]
     if (out / "manifest.json").exists():
         words = ["resume", str(out)]

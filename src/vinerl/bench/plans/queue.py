@@ -6,6 +6,7 @@ run       further options of the run: eval_every, eval_episodes, final_episodes,
 common    fields of the agent's config in all entries
 grid      fields that tell the entries of a task apart
 alpha     (or another float field) by domain: values that are stacked
+data_seed of the data that are made, where it is not 0
 
 An entry is one run: a task, a config, all seeds and values side by side. It is done when every one
 of its members stands in the published results.
@@ -24,7 +25,7 @@ from vinerl.bench.run.progress import duration
 from vinerl.errors import InputError
 from vinerl.train import stack
 
-KNOWN = {"tasks", "agent", "seeds", "steps", "run", "common", "grid"}
+KNOWN = {"tasks", "agent", "seeds", "steps", "run", "common", "grid", "data_seed"}
 
 
 def read(path: Path) -> list[Entry]:
@@ -62,6 +63,7 @@ def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
                 section.get("run", {}),
                 common,
                 own,
+                data_seed=section.get("data_seed", 0),
             )
             try:
                 check(entry)
@@ -81,6 +83,7 @@ def missing(entry: Entry, published: Sequence[Seed]) -> list[dict[str, Any]]:
         (seed.seed, seed.recipe["agent"])
         for seed in published
         if all(seed.recipe.get(name) == value for name, value in same.items())
+        and results.data_seed(seed.recipe) == entry.data_seed
     ]
     every, agent = stack.members(job.config, job.seeds), jobs.portable(job.agent)
     wanted = [manifests.member_of(every, i) for i in range(job.members)]

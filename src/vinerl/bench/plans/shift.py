@@ -16,7 +16,7 @@ from typing import NamedTuple
 from vinerl.bench.numbers import publishing
 from vinerl.bench.plans import crew, estimate, leash
 from vinerl.bench.plans.crew import Over
-from vinerl.bench.plans.entries import Entry, check_folder, ended, reached, to_do
+from vinerl.bench.plans.entries import Dataset, Entry, check_folder, ended, reached, to_do
 from vinerl.bench.plans.estimate import Cost
 from vinerl.bench.plans.sharing import shared
 from vinerl.bench.run import provenance, tasks
@@ -40,7 +40,7 @@ class Place:
 
 
 class Turn(NamedTuple):
-    what: Entry | str  # a run, or a dataset to be made
+    what: Entry | Dataset  # a run, or data to be made
     over: float  # seconds from now
 
 
@@ -70,12 +70,13 @@ def plan(
     running = [entry for entry in left if entry.name in ages]
     costs = [rest(entry, place, ages[entry.name]) for entry in running]
     chosen: list[Entry] = []
-    order: list[Entry | str] = []
+    order: list[Entry | Dataset] = []
     ends, made, data = estimate.over(costs, place.jobs), 0.0, {}
-    for dataset in dict.fromkeys(map(dataset_of, left)):
-        making = max(0.0, data_seconds(dataset, place.data) - ages.get(dataset, 0.0))
+    for dataset in dict.fromkeys(entry.dataset for entry in left):
+        name = name_of(dataset)
+        making = max(0.0, data_seconds(dataset, place.data) - ages.get(name, 0.0))
         found = []
-        for entry in (e for e in left if dataset_of(e) == dataset and e.name not in ages):
+        for entry in (e for e in left if e.dataset == dataset and e.name not in ages):
             cost = rest(entry, place)._replace(wait=made + making if making else 0.0)
             after = estimate.over([*costs, cost], place.jobs)
             fits = all(map(operator.le, after, [*map(limit, ends), seconds]))
@@ -84,8 +85,8 @@ def plan(
                 found.append(entry)
         if found and making:
             made += making
-            data[dataset] = made
-            order += [] if dataset in ages else [dataset]
+            data[name] = made
+            order += [] if name in ages else [dataset]
         chosen += found
         order += found
     known = data | dict(zip((entry.name for entry in running + chosen), ends, strict=True))
@@ -101,19 +102,18 @@ def rest(entry: Entry, place: Place, age: float = 0.0) -> Cost:
     return cost._replace(start=max(0.0, cost.start - age))
 
 
-def name_of(what: Entry | str) -> str:
-    return what if isinstance(what, str) else what.name
+def name_of(what: Entry | Dataset) -> str:
+    if isinstance(what, Entry) or not what.seed:
+        return what.name
+    return f"{what.name}-seed-{what.seed}"
 
 
-def dataset_of(entry: Entry) -> str:
-    return tasks.named(entry.task).dataset
-
-
-def data_seconds(dataset: str, folder: Path) -> float:
+def data_seconds(dataset: Dataset, folder: Path) -> float:
     """To make a dataset where there is none; 0 where it is, or cannot be made."""
-    if dataset not in recipes.OFFICIAL or tasks.find_dataset(dataset, folder):
+    name = dataset.name
+    if name not in recipes.OFFICIAL or tasks.find_dataset(name, dataset.folder(folder)):
         return 0.0
-    return SLOW * recipes.cost(recipes.OFFICIAL[dataset], provenance.cores())[0]
+    return SLOW * recipes.cost(recipes.OFFICIAL[name], provenance.cores())[0]
 
 
 def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Done:
@@ -126,7 +126,7 @@ def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Do
     begun: dict[str, float] = {}
     planned: dict[str, int] = {}  # steps that were taken before
 
-    def choose(running: list[Entry | str]) -> Entry | str | None:
+    def choose(running: list[Entry | Dataset]) -> Entry | Dataset | None:
         """A dataset, if none is being made; else the first run, if there is room and its data."""
         runs = sum(isinstance(what, Entry) for what in running)
         if over() or (runs == place.jobs and runs < len(running)):
@@ -134,23 +134,23 @@ def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Do
         now, first = time.monotonic(), not any(entry.name in begun for entry in entries)
         ages = {name_of(what): now - begun[name_of(what)] for what in running}
         turns = [what for what, _ in plan(todo, until - now, place, ages, first)]
-        data = next((what for what in turns if isinstance(what, str)), None)
+        data = next((what for what in turns if isinstance(what, Dataset)), None)
         several = [what for what in turns if isinstance(what, Entry)]
         for entry in several:
             planned.setdefault(entry.name, reached(entry, place.runs / entry.name))
         if data and runs == len(running):
             return data
-        if not several or runs == place.jobs or data_seconds(dataset_of(several[0]), place.data):
+        if not several or runs == place.jobs or data_seconds(several[0].dataset, place.data):
             return None
         return several[0]
 
-    def start(what: Entry | str) -> Future[str]:
+    def start(what: Entry | Dataset) -> Future[str]:
         begun[name_of(what)] = time.monotonic()
-        if isinstance(what, str):
+        if isinstance(what, Dataset):
             return submit(make, what, place)
         return submit(crew.finish, what, place.runs / what.name, place.data)
 
-    def told(what: Entry | str, why: str) -> None:
+    def told(what: Entry | Dataset, why: str) -> None:
         """What was stopped by the clock is neither published nor has it failed."""
         if isinstance(what, Entry) and not why:
             if not ended(place.runs / what.name):
@@ -161,13 +161,14 @@ def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Do
             done.failed[name_of(what)] = why
             print(why, flush=True)
         if why or isinstance(what, Entry):
-            todo[:] = [e for e in todo if name_of(what) not in (e.name, dataset_of(e))]
+            todo[:] = [e for e in todo if what not in (e, e.dataset)]
 
-    def look(running: list[Entry | str]) -> None:
+    def look(running: list[Entry | Dataset]) -> None:
         mine = [entry for entry in entries if entry.name in planned]
         left = [entry for entry in mine if entry in todo]
         note = f"{len(mine) - len(left)} of {len(mine)} runs"
-        making = "".join(f", making {what}" for what in running if isinstance(what, str))
+        made = [name_of(what) for what in running if isinstance(what, Dataset)]
+        making = "".join(f", making {name}" for name in made)
         total = sum(entry.steps - planned[entry.name] for entry in mine)
         bar.update(total - to_do(left, place.runs), note + making, total)
 
@@ -182,14 +183,15 @@ def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Do
     return done
 
 
-def make(dataset: str, place: Place, over: Over) -> str:
+def make(dataset: Dataset, place: Place, over: Over) -> str:
     """Beside what trains, and not in its way; what went wrong, in words."""
-    words = ["data", "make", dataset, "--dir", str(place.data)]
+    folder = dataset.folder(place.data)
+    words = ["data", "make", dataset.name, "--seed", str(dataset.seed), "--dir", str(folder)]
     try:
-        crew.wait_until_free(place.data / f"{dataset}.making", over)
-        leash.hold(words, place.runs / f"{dataset}.log", over, low=True)
+        crew.wait_until_free(folder / f"{dataset.name}.making", over)
+        leash.hold(words, place.runs / f"{name_of(dataset)}.log", over, low=True)
     except (InputError, OSError) as error:
-        return f"{dataset}: {error}"
+        return f"{name_of(dataset)}: {error}"
     return ""
 
 
