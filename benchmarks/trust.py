@@ -30,7 +30,7 @@ import safetensors.numpy
 from material import random_data
 
 from vinerl.agents import AGENTS
-from vinerl.bench.run import jobs, provenance, tasks, tuned
+from vinerl.bench.run import provenance, tasks, tuned
 from vinerl.bench.run.saver import Saver
 from vinerl.data.fold import Transitions
 from vinerl.train import evaluate, offline, stack
@@ -173,7 +173,7 @@ TASKS = {"train": train, "speed": speed, "saving": saving}
 def work(args: argparse.Namespace) -> None:
     """What a process of its own does: a task a line, its answer as a line of JSON."""
     if args.kind == "deterministic":
-        jobs.deterministic()
+        provenance.deterministic()
     this = setup(args)
     for line in sys.stdin:
         print(json.dumps(TASKS[line.strip()](this, args, args.folder)), flush=True)

@@ -2,10 +2,15 @@
 
 import shutil
 import subprocess
+import sys
 
+import jax
 import pytest
+from test_results import PUBLISHED, changed
 
-from vinerl.bench.run import provenance
+from vinerl.bench.run import jobs, provenance, running
+from vinerl.bench.run.runs import Run
+from vinerl.errors import InputError
 
 
 @pytest.fixture
@@ -79,3 +84,57 @@ def test_a_gpu_that_jax_does_not_see_is_mentioned(monkeypatch):
     assert "vinerl[cuda]" in provenance.unseen_gpu()
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert provenance.unseen_gpu() is None, "who asks for the CPU gets it"
+
+
+ASK, USE = "provenance.deterministic()", "jax.devices()"
+BY_HAND = "os.environ['XLA_FLAGS'] = '--xla_gpu_deterministic_ops=true'"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ((ASK, USE), "bit-exact"),
+        ((BY_HAND, USE, ASK), "bit-exact"),
+        ((USE,), "not bit-exact"),
+        ((USE, BY_HAND), "not bit-exact"),
+    ],
+)
+def test_exact_is_what_xla_heard_before_its_first_use(lines, said, monkeypatch):
+    """It is told as on a GPU; what XLA has read of its flags is the same on a CPU."""
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    begin = ("import os, jax", "from vinerl.bench.run import provenance")
+    begin += ("jax.default_backend = lambda: 'gpu'",)
+    code = "\n".join([*begin, *lines, "print(provenance.exactness())"])
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.startswith(said)
+
+
+@pytest.fixture
+def late(monkeypatch):
+    """A GPU that JAX has been used on already."""
+    jax.devices()
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+
+
+def test_the_same_bits_are_refused_where_xla_no_longer_listens(late, tmp_path):
+    request = jobs.request("vine", {"data": "x.npz", "deterministic": True, "out": tmp_path / "a"})
+    job = jobs.resolve(request)  # whoever only plans may have used JAX
+    with pytest.raises(InputError, match="--deterministic: JAX was used before"):
+        running.train(job)
+    assert not (tmp_path / "a").exists()
+    begun = changed(Run(PUBLISHED), tmp_path / "b", run__deterministic=True, ended=None)
+    with pytest.raises(InputError, match="--deterministic: JAX was used before"):
+        running.resume(begun.path)
+
+
+def test_planning_leaves_the_flags_of_other_runs_alone(late):
+    jobs.resolve(jobs.Request(deterministic=True))
+    assert provenance.os.environ["XLA_FLAGS"] == ""
+
+
+def test_a_cpu_gives_the_same_bits_whenever_it_is_asked(monkeypatch):
+    jax.devices()
+    monkeypatch.setenv("XLA_FLAGS", "")
+    provenance.deterministic()
+    assert provenance.exactness() == "bit-exact for the same versions and number of cores"

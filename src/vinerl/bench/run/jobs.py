@@ -3,7 +3,6 @@
 import difflib
 import importlib
 import importlib.util
-import os
 import sys
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -188,15 +187,7 @@ def _module(where: str) -> Any:
         raise InputError(f"cannot import {where}: {error}") from error
 
 
-def deterministic() -> None:
-    """Ask XLA for the same bits every time; to be called before the first computation."""
-    wanted = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {wanted}".strip()
-
-
 def resolve(request: Request) -> Job:
-    if request.deterministic:
-        deterministic()
     default, make = agent(request.agent)
     name = request.task or (None if request.data else tasks.DEFAULT)
     if request.task and request.data:

@@ -125,8 +125,6 @@ def again(
     """The job of a run that has begun. It may grow, and its stack may be divided otherwise."""
     kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
     trackers.check(kept["log"])
-    if kept["deterministic"]:
-        jobs.deterministic()
     if stack < 0:
         raise InputError(f"--stack {stack}: expected a whole number, 0 or more")
     if steps not in (None, kept["steps"]) and kept["online_steps"]:

@@ -8,10 +8,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
+from jax.extend import backend
+
+from vinerl.errors import InputError
 
 PACKAGE = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "mujoco", "dm-control")
 PACKAGES += ("ogbench", "safetensors")
+DETERMINISTIC = "--xla_gpu_deterministic_ops=true --xla_gpu_autotune_level=0"
+HEARD = b"\xa0\x09\x01"  # field 148 of XLA's DebugOptions, xla_gpu_deterministic_ops, is true
 
 
 def versions() -> dict[str, str]:
@@ -63,11 +68,29 @@ def hardware() -> dict[str, str | int]:
     }
 
 
+def deterministic() -> None:
+    """Ask XLA for the same bits every time; it listens until JAX is first used."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if DETERMINISTIC not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
+    if jax.default_backend() != "cpu" and not _heard():
+        raise InputError(
+            "--deterministic: JAX was used before in this process, and reads XLA_FLAGS only once. "
+            "Train in a new process before anything else, use the command vinerl train, or start "
+            f"Python with XLA_FLAGS='{DETERMINISTIC}'"
+        )
+
+
+def _heard() -> bool:
+    """What the environment says now may have come too late: these are the options in use."""
+    return HEARD in backend.get_compile_options(1, 1).SerializeAsString()
+
+
 def exactness() -> str:
     """What a resumed run promises on this device."""
     if jax.default_backend() == "cpu":
         return "bit-exact for the same versions and number of cores"
-    if "xla_gpu_deterministic_ops=true" in os.environ.get("XLA_FLAGS", ""):
+    if _heard():
         return "bit-exact for the same versions and device"
     return "not bit-exact (--deterministic makes it so)"
 

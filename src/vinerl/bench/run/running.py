@@ -39,6 +39,8 @@ from vinerl.types import Params, Spec
 
 def train(job: Job) -> Run:
     """A new run in a folder of its own."""
+    if job.deterministic:
+        provenance.deterministic()
     if warning := provenance.unseen_gpu():
         print(warning)
     found = data_of(job)
@@ -61,6 +63,8 @@ def resume(
     with Owner(path) as owner:
         manifest = Run(path).manifest
         job = manifests.again(manifest, path, steps, stack, online_steps)
+        if job.deterministic:
+            provenance.deterministic()
         then = manifests.BEFORE | manifest["run"]
         if manifest["ended"] and job.total == then["steps"] + then["online_steps"]:
             longer = "--online-steps" if job.online_steps else "--steps"
