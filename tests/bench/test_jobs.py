@@ -211,13 +211,13 @@ def test_what_is_put_right_is_asked_for():
     assert (job.drop_bad_rows, job.rescale_actions) == (True, True)
 
 
-def test_the_size_of_a_stack_arrives(monkeypatch):
+def test_what_belongs_to_the_machine_arrives(monkeypatch):
     assert resolve().stack == 0
     assert jobs.resolve(commands.parse(["--stack", "3"])).stack == 3
     asked = []
     monkeypatch.setattr(running, "resume", lambda *words: asked.append(words))
-    commands.resume(["there", "--stack", "2"])
-    assert asked == [(Path("there"), None, 2, None)]
+    commands.resume(["there", "--stack", "2", "--workers", "3"])
+    assert asked == [(Path("there"), None, 2, None, 3)]
 
 
 @pytest.mark.parametrize("switch", ["--drop-bad-rows", "--rescale-actions", "--drop_bad_rows"])

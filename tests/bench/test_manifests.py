@@ -7,9 +7,10 @@ import pytest
 
 from vinerl.agents import AGENTS
 from vinerl.agents.vine import VineConfig
-from vinerl.bench.run import jobs, manifests, runs
+from vinerl.bench.run import jobs, manifests, provenance, runs
 from vinerl.errors import InputError
 from vinerl.train import stack
+from vinerl.types import Spec
 
 
 def begun(**options):
@@ -43,6 +44,21 @@ def test_how_a_stack_is_divided_is_asked_for_every_time(tmp_path):
     assert manifests.again(manifest, tmp_path, None, stack=2).stack == 2
     with pytest.raises(InputError, match="--stack -1: expected a whole number, 0 or more"):
         manifests.again(manifest, tmp_path, None, stack=-1)
+
+
+def test_a_run_goes_on_with_the_processes_it_began_with(tmp_path, monkeypatch):
+    """On a machine with fewer cores with no more than these; or with as many as are asked for."""
+    job, older = begun(workers=3)
+    manifest = manifests.begin(job, Spec({}, 2), {"path": "parts"}) | {"block": 10}
+    workers = lambda manifest, **asked: manifests.again(manifest, tmp_path, None, **asked).workers
+    monkeypatch.setattr(provenance, "cores", lambda: 8)
+    assert workers(manifest) == 3
+    assert workers(manifest, workers=6) == 6
+    assert workers(older) is None
+    monkeypatch.setattr(provenance, "cores", lambda: 2)
+    assert workers(manifest) == 2
+    with pytest.raises(InputError, match="--workers 0: expected a whole number, 1 or more"):
+        workers(manifest, workers=0)
 
 
 def test_a_run_of_an_earlier_version_has_the_defaults_of_what_came_later():

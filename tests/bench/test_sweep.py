@@ -340,7 +340,8 @@ def test_another_run_in_the_folder_of_a_cell_is_refused(own, tmp_path):
     cells = sweep.read(own)
     pretend(replace(cells[1], steps=80, seeds=(0,)), tmp_path / cells[1].name)
     pretend(cells[0], tmp_path / cells[0].name)
-    entries.check_folder(cells[:1], tmp_path)
+    others = cells[0].run | {"workers": 3}  # processes are the machine's, not the run's
+    entries.check_folder([cells[0], replace(cells[0], run=others)], tmp_path)
     with pytest.raises(InputError, match=r"holds another run: .*run.seeds .*run.steps \(40 and 80"):
         entries.check_folder(cells, tmp_path)
 

@@ -149,13 +149,14 @@ class Resume:
     steps: Given[int] = None  # lengthen it to this many gradient steps
     online_steps: Given[int] = None  # lengthen its online phase to this many environment steps
     stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
+    workers: Given[int] = None  # processes that step environments (else as at its beginning)
 
 
 def resume(args: list[str]) -> None:
     from vinerl.bench.run import running
 
     asked = options.parse(Resume, args, "resume")
-    running.resume(asked.run, asked.steps, asked.stack, asked.online_steps)
+    running.resume(asked.run, asked.steps, asked.stack, asked.online_steps, asked.workers)
 
 
 @dataclass(frozen=True)

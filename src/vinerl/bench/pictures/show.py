@@ -12,7 +12,7 @@ from vinerl.bench.run.runs import Run, folder, groups, names, seal, title
 from vinerl.errors import InputError
 from vinerl.train import metrics
 
-ASIDE = ("started", "ended", "data.path", "hardware.platform")  # differ without meaning much
+ASIDE = ("started", "ended", "workers", "data.path", "hardware.platform")  # mean little
 
 
 def listing(below: Path) -> str:

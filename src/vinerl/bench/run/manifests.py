@@ -74,6 +74,7 @@ def begin(job: Job, spec: Spec, data: dict[str, Any]) -> dict[str, Any]:
         "spec": spec_to(spec),
         "data": data,
         "block": job.block,
+        "workers": job.workers,
         "exact": provenance.exactness(),
         **_made_with(),
         "started": now(),
@@ -121,12 +122,18 @@ def again(
     steps: int | None,
     stack: int = 0,
     online_steps: int | None = None,
+    workers: int | None = None,
 ) -> Job:
-    """The job of a run that has begun. It may grow, and its stack may be divided otherwise."""
+    """The job of a run that has begun. It may grow, and its stack may be divided otherwise.
+
+    It has the processes it began with, unless there are fewer cores now or others are asked for.
+    """
     kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
     trackers.check(kept["log"])
     if stack < 0:
         raise InputError(f"--stack {stack}: expected a whole number, 0 or more")
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers {workers}: expected a whole number, 1 or more")
     if steps not in (None, kept["steps"]) and kept["online_steps"]:
         raise InputError(
             f"--steps {steps}: this run went online after {kept['steps']} gradient steps, which "
@@ -140,6 +147,7 @@ def again(
     _grow(kept, "steps", steps, manifest["block"] or 1)
     _grow(kept, "online_steps", online_steps, kept["online_every"])
     config, make = config_of(manifest)
+    then = manifest.get("workers")
     return Job(
         **kept,
         agent=manifest["agent"]["name"],
@@ -149,7 +157,7 @@ def again(
         data=Path(manifest["data"]["path"]),
         block=manifest["block"],
         stack=stack,
-        workers=None,
+        workers=workers or (then and min(then, provenance.cores())),
         folder=files.folder(None),
         out=path,
         numbered=False,

@@ -56,13 +56,17 @@ def train(job: Job) -> Run:
 
 
 def resume(
-    path: Path, steps: int | None = None, stack: int = 0, online_steps: int | None = None
+    path: Path,
+    steps: int | None = None,
+    stack: int = 0,
+    online_steps: int | None = None,
+    workers: int | None = None,
 ) -> Run:
     """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups."""
     manifest = Run(path).manifest  # no lock is put where there is none
     with Owner(path) as owner:
         manifest = Run(path).manifest
-        job = manifests.again(manifest, path, steps, stack, online_steps)
+        job = manifests.again(manifest, path, steps, stack, online_steps, workers)
         if job.deterministic:
             provenance.deterministic()
         then = manifests.BEFORE | manifest["run"]
