@@ -108,6 +108,55 @@ def test_the_folder_of_another_run_is_not_overwritten(run, tmp_path, capsys):
     assert len(results.read(tmp_path / "results")) == 8
 
 
+def stacked(run, folder, *alphas, **changes):
+    """Two values of alpha, each with two seeds, in another folder of the same name."""
+    members = [{"seed": s, "alpha": a, "status": "learning"} for a in alphas for s in (0, 1)]
+    folder.mkdir()
+    changes |= {"members": members, "agent__config__alpha": list(alphas), "started": folder.name}
+    return changed(run, folder / run.path.name, **changes)
+
+
+def alphas(paths):
+    return [disk.read_sealed(path, 1)["recipe"]["agent"]["config"]["alpha"] for path in paths]
+
+
+def test_the_rest_of_a_run_is_what_nobody_has_published(run, tmp_path, capsys):
+    """In a folder of its own, and as often as it is asked for; without anything new it is none."""
+    out, first = tmp_path / "results", stacked(run, tmp_path / "first", 3.0, 10.0)
+    publishing.publish(first, out)
+    second = stacked(run, tmp_path / "second", 3.0, 30.0)
+    with pytest.raises(InputError, match="holds another run"):
+        publishing.publish(second, out)
+    with pytest.raises(InputError, match=r"seed-0\.json is there already"):
+        publishing.publish(second, out, name="another")
+    before = {path: path.read_bytes() for path in out.rglob("*.json*")}
+    *seeds, raw = publishing.publish(second, out, rest=True)
+    assert "2 of 4 members are published already and stay as they are" in capsys.readouterr().out
+    assert raw == out / TASK / "vine-150k-2"
+    assert alphas(seeds) == [30.0, 30.0]
+    after = {path: path.read_bytes() for path in out.rglob("*.json*")}
+    assert {path: after[path] for path in before} == before
+    assert len(results.read(out)) == 6
+
+    seeds[1].unlink()
+    assert publishing.publish(second, out, rest=True) == [*seeds, raw]
+    assert {path: path.read_bytes() for path in out.rglob("*.json*")} == after
+    with pytest.raises(InputError, match=r"third.*: every member is published already"):
+        publishing.publish(stacked(run, tmp_path / "third", 3.0, 30.0), out, rest=True)
+    assert not (out / TASK / "vine-150k-3").exists()
+
+
+def test_what_an_earlier_version_published_is_published(run, tmp_path):
+    """Its file has another name, as its recipe lacks a field that the agent has got since."""
+    config = {k: v for k, v in run.manifest["agent"]["config"].items() if k != "stop_at"}
+    first = stacked(run, tmp_path / "first", 3.0, 10.0, agent__config=config)
+    publishing.publish(first, tmp_path / "results")
+    second = stacked(run, tmp_path / "second", 3.0, 30.0)
+    *seeds, _ = publishing.publish(second, tmp_path / "results", rest=True)
+    assert alphas(seeds) == [30.0, 30.0]
+    assert len(results.read(tmp_path / "results")) == 6
+
+
 def test_a_run_that_was_published_before_it_ended_may_end(run, tmp_path):
     cut = changed(run, tmp_path / "vine-150k", ended=None)
     lines = (cut.path / "metrics.jsonl").read_text().splitlines(keepends=True)

@@ -7,18 +7,21 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
 
-from vinerl import cli
+from vinerl import cli, disk
+from vinerl.bench.commands import training
 from vinerl.bench.numbers import publishing, report, results
 from vinerl.bench.plans import entries, leash, queue, shift
 from vinerl.bench.plans.entries import Dataset, Entry
 from vinerl.bench.plans.shift import Place
-from vinerl.bench.run import provenance
+from vinerl.bench.run import jobs, manifests, provenance
 from vinerl.bench.studies import table1
 from vinerl.errors import InputError
+from vinerl.types import Spec
 
 ANT = "antmaze-large-navigate-singletask-task2-v0"
 SCENE = "scene-play-singletask-task4-v0"
@@ -222,7 +225,7 @@ def faked(monkeypatch):
             raise InputError("it did not want to")
         (log.parent / "ended").touch()
 
-    def publish(run, at):
+    def publish(run, at, rest):
         said.append(f"publish {run.path.name}")
         if "flow-steps-5" in run.path.name:
             raise InputError("another run is there")
@@ -245,6 +248,46 @@ def test_what_fails_stops_nothing_else_and_is_told(place, tmp_path, faked):
         names[3]: "another run is there",
     }
     assert faked[1] == [2]
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Runs that end at once, each member with another success every time."""
+    scores = count()
+
+    def hold(words, log, over, low=False):
+        job = jobs.resolve(training.parse(words[1:]))
+        card = {"recipe": {"seed": 0}, "versions": {"mujoco": "3.2.7"}}
+        data = {"path": "x.npz", "origin": "regenerated", "sha256": "0" * 64, "card": card}
+        manifest = manifests.begin(job, Spec({}, 8), data) | {"ended": "noon"}
+        manifest["started"] = str(next(scores))
+        last = {"step": job.steps, "eval/success": [next(scores) / 100 for _ in range(job.members)]}
+        (job.out / "metrics.jsonl").write_text(json.dumps(last) + "\n")
+        disk.write_sealed(job.out / "manifest.json", manifest)
+
+    monkeypatch.setattr(leash, "hold", hold)
+
+
+def test_a_value_more_for_seeds_that_are_there_is_published_and_they_stay(
+    place, tmp_path, measured, capsys
+):
+    """All is measured again, on a machine that has nothing of the runs before."""
+
+    def work(alphas, runs):
+        text = f'[a]\ntasks = ["{ANT}"]\nseeds = [0, 1]\nsteps = 1000\n'
+        (tmp_path / "queue.toml").write_text(f"{text}alpha = {{ antmaze-large = {alphas} }}\n")
+        there = replace(with_data(place(), ANT), runs=tmp_path / runs)
+        left = lambda: queue.left(queue.read(tmp_path / "queue.toml"), results.read(tmp_path))
+        done = shift.work(left(), tmp_path, 60, there)
+        assert (left(), done.failed) == ([], {})
+        return {seed.path: seed.facts for seed in results.read(tmp_path)}
+
+    first = work([3.0, 10.0], "one")
+    assert "published already" not in capsys.readouterr().out
+    every = work([3.0, 10.0, 30.0], "two")
+    assert "4 of 6 members are published already and stay" in capsys.readouterr().out
+    assert (len(first), len(every)) == (4, 6)
+    assert {path: every[path] for path in first} == first
 
 
 def test_each_is_published_before_the_next_has_ended(place, tmp_path, faked):

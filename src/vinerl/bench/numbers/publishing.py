@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench.numbers.results import SCHEMA, recipe_of, where
+from vinerl.bench.numbers.results import SCHEMA, completed, digest, read, recipe_of, where
 from vinerl.bench.run import jobs, runs, tasks
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
@@ -27,11 +27,16 @@ ABSOLUTE = re.compile(r"(?<![\w.])/[\w.-]+|\b[A-Za-z]:\\")
 
 
 def publish(
-    run: Run, folder: Path, unfinished: bool = False, name: str | None = None
+    run: Run,
+    folder: Path,
+    unfinished: bool = False,
+    name: str | None = None,
+    rest: bool = False,
 ) -> list[Path]:
     """A file for every member, and the folder; of a run that has not ended only when asked.
 
-    What is there already, word for word, is left as it is.
+    What is there already, word for word, is left as it is; where another run is there, nothing is
+    written, or the `rest`: members that nobody has published, and the folder under a free name.
     """
     manifest, lines = trimmed(run.manifest), run.metrics
     if not manifest["task"] or not len(metrics.curve(lines, "eval/success")[0]):
@@ -40,13 +45,11 @@ def publish(
         raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
     task = tasks.short(manifest["task"])
     own = run.path.resolve().name.removeprefix(f"{task}-").removesuffix(f"-{task}")
-    raw = folder / task / (name or own)
+    raw = _place(folder / task / (name or own), manifest, rest)
     files = {folder / "seeds" / at: facts for at, facts in _seeds(manifest, lines, raw.name)}
     _check_plain([manifest, lines, *files.values()], run)
-    if (raw / "manifest.json").exists():
-        there = Run(raw).manifest
-        if any(there[part] != manifest[part] for part in IDENTITY):
-            raise InputError(f"{raw} holds another run; give this one a --name of its own")
+    if rest:
+        files = _unpublished(files, folder, run)
     for path, facts in files.items():
         if path.exists() and disk.read_sealed(path, SCHEMA) != facts:
             raise InputError(f"{path} is there already: this seed of this recipe is published")
@@ -57,6 +60,41 @@ def publish(
         path.parent.mkdir(parents=True, exist_ok=True)
         disk.write_sealed(path, facts)
     return [*files, raw]
+
+
+def _place(raw: Path, manifest: dict[str, Any], numbered: bool) -> Path:
+    """The folder; where another run is there, one with a number behind it, or none."""
+    found, number = raw, 1
+    while _holds_another(found, manifest):
+        if not numbered:
+            raise InputError(f"{raw} holds another run; give this one a --name of its own")
+        number += 1
+        found = raw.with_name(f"{raw.name}-{number}")
+    return found
+
+
+def _holds_another(raw: Path, manifest: dict[str, Any]) -> bool:
+    if not (raw / "manifest.json").exists():
+        return False
+    there = Run(raw).manifest
+    return any(there[part] != manifest[part] for part in IDENTITY)
+
+
+def _unpublished(files: dict[Path, Any], folder: Path, run: Run) -> dict[Path, Any]:
+    """Without seeds of other runs, whatever version wrote them; said, as they were measured."""
+    there = {(digest(seed.recipe), seed.seed): seed.path for seed in read(folder)}
+
+    def is_new(facts):
+        path = there.get((digest(completed(facts["recipe"])), facts["seed"]))
+        return path is None or disk.read_sealed(path, SCHEMA) == facts
+
+    new = {path: facts for path, facts in files.items() if is_new(facts)}
+    if not new:
+        raise InputError(f"{run.path}: every member is published already")
+    if others := len(files) - len(new):
+        of = f"{others} of {len(files)} members"
+        print(f"{run.path}: {of} are published already and stay as they are", flush=True)
+    return new
 
 
 def trimmed(manifest: dict[str, Any]) -> dict[str, Any]:

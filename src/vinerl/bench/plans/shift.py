@@ -197,7 +197,7 @@ def make(dataset: Dataset, place: Place, over: Over) -> str:
 
 def publish(run: Run, at: Path, written: list[Path]) -> str:
     try:
-        written += publishing.publish(run, at)
+        written += publishing.publish(run, at, rest=True)
     except InputError as error:
         return str(error)
     return ""
