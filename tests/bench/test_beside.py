@@ -143,6 +143,19 @@ def test_a_row_of_the_report_has_the_curve_at_its_last_step(tmp_path):
     curve = reference.qam_curves()[reference.Key("fql", "antmaze-large", 1)]
     assert row.published
     assert row.published.score.mean == curve.mean[1]
+    half, apart = (curve.high[1] - curve.low[1]) / 2, 0.5 - curve.mean[1]
+    _, said = summary.numbers(row)["difference"]
+    found = [float(word.strip("[],")) for word in said.split()]
+    assert found == pytest.approx([apart, apart - half, apart + half], abs=0.005)
+
+
+@pytest.mark.parametrize("steps", [100_000, FINAL])
+def test_the_report_says_the_same(tmp_path, steps):
+    """Against an interval, and against seeds."""
+    publish(tmp_path, "fql", LARGE, steps, {0: 0.1, 1: 0.5, 2: 0.6, 3: 0.8})
+    (row,) = summary.rows(results.read(tmp_path))
+    _, (*_, words, _) = beside.table(beside.pairs(results.read(tmp_path)))
+    assert summary.numbers(row)["difference"][1] == words
 
 
 def test_cells_on_other_data_have_rows_of_their_own(tmp_path):

@@ -250,11 +250,21 @@ def test_published_values_stand_beside_the_same_agent_after_the_same_steps(folde
     assert {cell["source"] for cell in found.data["cells"]} == {"a paper", None}
 
 
-def test_a_published_mean_alone_gives_a_difference_alone(folder):
-    """The paper has VINE on this task at 100%, without its seeds."""
-    publish(folder, 0, 0.75, steps=reference.FINAL)
+def test_a_published_interval_without_seeds_gives_one_too(folder):
+    """The paper has VINE on this task at 100% in every seed, and ours are 0.5 and 1."""
+    publish(folder, 0, 0.5, steps=reference.FINAL)
+    publish(folder, 1, 1.0, steps=reference.FINAL)
     (row,) = page(folder).rows
-    assert (row["published"], row["difference"]) == ("1.000 [1.000, 1.000]", "-0.250")
+    assert row["published"] == "1.000 [1.000, 1.000]"
+    assert row["difference"] == "-0.250 [-0.500, +0.000]"
+
+
+def test_a_published_mean_alone_gives_a_difference_alone(folder, monkeypatch):
+    alone = reference.Published(reference.Score(0.5, np.nan, np.nan), None, "a paper")
+    monkeypatch.setattr(reference, "published", lambda *asked: alone)
+    publish(folder, 0, 0.6)
+    (row,) = page(folder).rows
+    assert (row["published"], row["difference"]) == ("0.500", "+0.100")
 
 
 def test_what_to_know_of_a_number_stands_beside_it(folder):

@@ -16,7 +16,6 @@ from vinerl.bench.numbers.stats import Estimate
 from vinerl.bench.numbers.summary import as_published
 from vinerl.bench.run import tasks
 
-RESAMPLES = 10_000
 ALARM = 0.12  # share of comparisons without a difference that are outside, with 4 seeds of ours
 HEAD = ("task", "agent", "step", "episodes", "seeds", "ours", "published", "difference", "verdict")
 
@@ -60,20 +59,9 @@ def pair(row: summary.Row, step: int, scores: np.ndarray, found: Published) -> P
 
 
 def compare(scores: np.ndarray, found: Published) -> tuple[Estimate, bool]:
-    """Ours less theirs, the seeds of each drawn apart, and whether that can be chance."""
-    if found.seeds is None:
-        gap = from_interval(scores, found.score)
-    else:
-        gap = stats.difference(scores, found.seeds, resamples=RESAMPLES)
+    """Ours less theirs, and whether that can be chance."""
+    gap = reference.difference(scores, found)
     return gap, bool(gap.low <= 1e-9 and gap.high >= -1e-9)
-
-
-def from_interval(scores: np.ndarray, theirs: Score) -> Estimate:
-    """Where no seeds were published: their mean is drawn from the normal of that interval."""
-    rng = np.random.default_rng(0)
-    ours = rng.choice(scores, (RESAMPLES, len(scores))).mean(axis=1)
-    drawn = rng.normal(theirs.mean, (theirs.high - theirs.low) / 2 / 1.96, RESAMPLES)
-    return Estimate(scores.mean() - theirs.mean, *np.percentile(ours - drawn, [2.5, 97.5]))
 
 
 def table(found: Sequence[Pair]) -> list[tuple[str, ...]]:
@@ -95,8 +83,8 @@ def summed_up(found: Sequence[Pair]) -> str:
     outside = sum(not pair.inside for pair in found)
     return (
         f"{outside} of {len(found)} comparisons are outside: 0 is not in the 95% interval of the "
-        f"difference ({RESAMPLES} draws of the seeds of both sides; where no seeds were published, "
-        "of the mean, from its interval). By chance alone about "
+        f"difference ({reference.RESAMPLES} draws of the seeds of both sides; where no seeds were "
+        "published, of the mean, from its interval). By chance alone about "
         f"{ALARM * len(found):.1f} would be: {ALARM:.0%} of those of QAM's cells whose seeds "
         "differ are when 4 of their seeds at 1M steps, drawn at random, stand against the other 8, "
         "these known one by one or by mean and interval. Steps of one run are no separate tests."

@@ -12,9 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from vinerl.bench.numbers import stats
+from vinerl.bench.numbers.stats import Estimate
 from vinerl.bench.run.tasks import Task
 
 FINAL = 1_000_000
+RESAMPLES = 10_000  # of a difference
 PAPER = "the VINE paper's tables (whole percent; single scores were not published)"
 QAM = "data released with QAM (github.com/ColinQiyangLi/qam at f93efd2, 12 seeds)"
 ORIGIN = {
@@ -80,6 +83,19 @@ def published_domain(agent: str, domain: str) -> Published | None:
     if key in qam_aggregates() and domain != "all":
         return Published(qam_aggregates()[key], qam_seeds()[key], ORIGIN["qam_aggregates"])
     return _in_paper(key)
+
+
+def difference(scores: np.ndarray, found: Published) -> Estimate:
+    """Mean of our scores [S] less theirs, the seeds of each side drawn apart.
+
+    Where no seeds were published their mean is drawn from the normal of its interval.
+    """
+    if found.seeds is not None:
+        return stats.difference(scores, found.seeds, resamples=RESAMPLES)
+    rng, (mean, low, high) = np.random.default_rng(0), found.score
+    ours = rng.choice(scores, (RESAMPLES, len(scores))).mean(axis=1)
+    theirs = rng.normal(mean, (high - low) / 2 / 1.96, RESAMPLES)
+    return Estimate(scores.mean() - mean, *np.percentile(ours - theirs, [2.5, 97.5]))
 
 
 def _in_paper(key: Key) -> Published | None:

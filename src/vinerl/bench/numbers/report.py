@@ -63,8 +63,8 @@ COLUMNS = {
     ),
     "difference": Column(
         "Difference",
-        "Success less the published mean, with a 95% bootstrap interval where the published "
-        "seeds are known.",
+        "Success less the published mean, with a 95% interval: the seeds of both sides are drawn "
+        "anew or, where no seeds were published, their mean from its own interval.",
     ),
     "notes": Column("Notes"),
 }

@@ -150,11 +150,9 @@ def _estimate(mean: float, low: float, high: float) -> tuple[float, str]:
 
 
 def _difference(cell: Cell, found: reference.Published) -> tuple[float, str]:
-    if found.seeds is None:
-        value = cell.scores.mean() - found.score.mean
-        return float(value), f"{value:+.3f}"
-    value, low, high = stats.difference(cell.scores, found.seeds)
-    return float(value), f"{value:+.3f} [{low:+.3f}, {high:+.3f}]"
+    value, low, high = reference.difference(cell.scores, found)
+    interval = "" if np.isnan(low) else f" [{low:+.3f}, {high:+.3f}]"
+    return float(value), f"{value:+.3f}{interval}"
 
 
 def _one(value: float, how: str) -> tuple[float | None, str]:
