@@ -140,6 +140,14 @@ def test_what_is_missing_is_what_nobody_published(tmp_path):
     assert queue.missing(last, [cloned_first]) == [{"seed": 0}]
 
 
+def test_the_same_agent_under_both_protocols_has_two_folders(tmp_path):
+    text = f'[a]\ntasks = ["{ANT}"]\nagent = "fql"\nseeds = [0]\nsteps = 9\n'
+    other = text.replace("[a]", "[b]") + 'run = { protocol = "vine" }\n'
+    both = read(tmp_path, text + other)
+    assert [e.name.rpartition("task2-")[2] for e in both] == ["fql-9", "fql-protocol-vine-9"]
+    assert [e.job.config.batch_size for e in both] == [256, 512]
+
+
 def test_another_set_of_data_is_another_entry(tmp_path):
     """With a folder of its own; neither answers the other. Official data count as the usual."""
     *_, last = read(tmp_path, TWO)

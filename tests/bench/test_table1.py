@@ -112,6 +112,17 @@ def test_cells_on_other_data_are_not_averaged(tmp_path):
     assert "50 [50, 50] (4) **out**" in table1_page.markdown(numbers(tmp_path), [])
 
 
+def test_a_second_set_of_data_is_no_cell_of_the_table(tmp_path):
+    """It has a line in the picture all the same, which says so."""
+    usual, second = ({"recipe": {"seed": seed}, "mujoco": "3.2.7"} for seed in (0, 1))
+    publish(tmp_path, "fql", LARGE, 150_000, FOUR, data=usual)
+    publish(tmp_path, "fql", LARGE, 150_000, dict.fromkeys(range(4), 0.9), data=second)
+    (cell,) = ours(tmp_path, "antmaze-large", 1, "fql", 150_000)
+    assert cell.mean == 0.5
+    (rows,) = table1_figure.panels(results.read(tmp_path))
+    assert [row.name for row in rows] == ["fql", "fql, data seed 1"]
+
+
 def test_a_domain_is_there_with_its_fifth_task_and_the_seeds_of_all(tmp_path):
     """What one task gains another loses, so seeds 0 to 2 agree over the domain."""
     name = lambda task: table1.task_name("cube-double", task)

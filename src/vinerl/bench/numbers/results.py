@@ -170,10 +170,14 @@ def data_seed(recipe: dict[str, Any]) -> int:
     return recipe["data"].get("recipe", {}).get("seed", 0)
 
 
-def name(recipe: dict[str, Any]) -> str:
-    """Its label, and which data it had if not the usual ones."""
+def which_data(recipe: dict[str, Any]) -> str:
+    """Words to put behind a name, where the data are not the usual ones."""
     seed = data_seed(recipe)
-    return f"{label(recipe)}, data seed {seed}" if seed else label(recipe)
+    return f", data seed {seed}" if seed else ""
+
+
+def name(recipe: dict[str, Any]) -> str:
+    return label(recipe) + which_data(recipe)
 
 
 def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:

@@ -66,6 +66,7 @@ class Entry:
     def name(self) -> str:
         """Of the run's folder: what tells it from the others of its group."""
         parts = [v if isinstance(v, str) else f"{k}-{_plain(v)}" for k, v in self.own.items()]
+        parts += [f"protocol-{self.run['protocol']}"] if "protocol" in self.run else []
         parts = [part.replace("_", "-") for part in parts]
         where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]

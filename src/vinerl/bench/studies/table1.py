@@ -115,11 +115,14 @@ def task_name(domain: str, task: int) -> str:
 
 
 def cells_of(seeds: Sequence[Seed]) -> Cells:
-    """Those that were run as published. What differs in more than its steps stays apart."""
+    """Those that were run as published, on the usual data. What differs in more than its steps
+    stays apart."""
     found: dict[tuple[Key, int], list[Cell]] = {}
     for cell in results.cells(seeds):
         task, agent = tasks.named(cell.recipe["task"]), cell.recipe["agent"]["name"]
-        if agent in AGENTS and task.domain in DOMAINS and summary.as_published(cell.recipe):
+        known = agent in AGENTS and task.domain in DOMAINS
+        usual = not results.data_seed(cell.recipe)
+        if known and usual and summary.as_published(cell.recipe):
             key = Key(agent, task.domain, int(task.name.removesuffix("-v0")[-1]))
             found.setdefault((key, cell.recipe["steps"]), []).append(cell)
     return found

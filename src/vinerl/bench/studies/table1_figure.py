@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from vinerl.bench.numbers import beside, reference, summary
+from vinerl.bench.numbers import beside, reference, results, summary
 from vinerl.bench.numbers.reference import FINAL, Key
 from vinerl.bench.numbers.results import Seed
 from vinerl.bench.numbers.summary import Row
@@ -35,7 +35,8 @@ def draw(seeds: Sequence[Seed], path: Path) -> Path | None:
         for at, rows in zip(axes.flat, found, strict=False):
             for colour, row in zip(COLOURS, rows, strict=False):
                 curve = row.lines["success"]
-                band(at, curve.x, curve.y.T, f"ours, to {length(row.steps)}", colour)
+                told = f"ours, to {length(row.steps)}{results.which_data(row.cell.recipe)}"
+                band(at, curve.x, curve.y.T, told, colour)
             _others(at, rows)
             title = f"{rows[0].task}: {rows[0].cell.recipe['agent']['name']}"
             at.set_title(title, loc="left", fontsize=8.5)
