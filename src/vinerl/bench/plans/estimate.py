@@ -1,15 +1,18 @@
 """What runs take on an H200, alone and side by side: measured for VINE, counted for the others.
 
-Measured at antmaze sizes with batches of 512 in bfloat16: a step of VINE took 2.2 ms for 4 members,
-4.9 for 12 and, with its evaluations beside it, about 3.2 for 6; compiling 40 to 75 s; the
-evaluation at the end 60 s and more. Two runs of 4 members that shared the GPU through MPS made a
-sixth more steps together than one alone. 100k steps of 4 members took ReBRAC 5.0 minutes beside one
-run of VINE (5.1 by this account) and FQL 5.0 beside two (7.6 by this account).
+Measured at antmaze sizes in bfloat16, the device to itself: a step of VINE (batches of 512) took
+2.1 ms for 4 members, 4.8 for 12 and, with its evaluations beside it, about 3 for 6; compiling 40
+to 75 s; the evaluation at the end 45 s and more. Two runs that share the GPU through MPS make a
+sixth more steps together than one alone. Three of a queue (QAM, VINE, ReBRAC), planned to be over
+after 11:37, 15:32 and 8:56, were after 12:44, 15:13 and 8:11.
 
 The rest is computed. An agent's step is to VINE's as its matrix products are, which
-`vinerl.train.cost` counts. An agent of one's own is taken for VINE. No step was timed in float32:
-there the chip's peak rates stand for it, which is too much, for a step is not products alone.
-Chunks of five actions (2 to 3% more products) and a teacher (18%) are left out.
+`vinerl.train.cost` counts. That is too little for a small step alone (4 members of ReBRAC 1.3 ms,
+by this account 1.0; of FQL 1.5 and 1.2) and about right for one beside a large one, where small
+kernels wait less: 100k steps of ReBRAC beside VINE took 5.0 minutes (5.1 by this account). An
+agent of one's own is taken for VINE. No step was timed in float32: there the chip's peak rates
+stand for it, which is too much, for a step is not products alone. Chunks of five actions (2 to 3%
+more products) and a teacher (18%) are left out.
 """
 
 from collections.abc import Sequence
