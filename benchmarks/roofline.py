@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from matplotlib.ticker import LogLocator
+
 from benchmarks.lines import Row
 from vinerl.bench.pictures import plots
 from vinerl.bench.pictures.plots import plt
@@ -116,6 +118,9 @@ def draw(found: Sequence[Measured], path: Path) -> Path:
             axes.annotate(f"{roof.words}: {roof.tflops:.3g}", at, ha=roof.side, **beside)
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter("")
         axes.set_xticks(sizes, map(str, sizes))
         axes.set_xlabel("members of a stack")
         axes.set_ylabel("TFLOP/s")
