@@ -41,15 +41,17 @@ def agent(
     return replace(job.config, **(tiny | given)), job.make
 
 
-def settings(said: Sequence[str]) -> dict[str, Any]:
+def settings(
+    said: Sequence[str], flag: str = "--set", example: str = "precision=bfloat16"
+) -> dict[str, Any]:
     """Fields from name=value; a value that is no JSON is a word."""
-    return dict(map(_setting, said))
+    return dict(_setting(one, flag, example) for one in said)
 
 
-def _setting(said: str) -> tuple[str, Any]:
+def _setting(said: str, flag: str, example: str) -> tuple[str, Any]:
     name, equals, text = said.partition("=")
     if not equals:
-        raise InputError(f"--set {said}: expected name=value, e.g. precision=bfloat16")
+        raise InputError(f"{flag} {said}: expected name=value, e.g. {example}")
     try:
         value = json.loads(text)
     except ValueError:

@@ -4,7 +4,8 @@ python -m benchmarks update --grow seeds --out after.jsonl
 python -m benchmarks roofline before.jsonl after.jsonl --out roofline.png
 
 A file is a line for each precision. All members of a stack do the same work, so a larger stack has
-the same FLOP for a byte and roofs are level: a product's rate, and intensity times bandwidth.
+the same FLOP for a byte and roofs are level: a product's rate, and intensity times bandwidth. What
+was compiled with an --option is left out.
 """
 
 import argparse
@@ -60,7 +61,7 @@ def read(path: Path) -> list[Measured]:
             rows.append(json.loads(line))
         except ValueError as error:
             raise InputError(f"{path}: line {number} is no JSON ({error})") from error
-    timed = [row for row in rows if "tflops" in row]
+    timed = [row for row in rows if "tflops" in row and not row.get("option")]
     stacks = [r for r in timed if r["case"] == "project" and r["grow"] in (None, "seeds")]
     if not stacks:
         raise InputError(

@@ -1,7 +1,8 @@
 """The time of a gradient step: in a compiled block of a whole stack, and the peers' way."""
 
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -18,17 +19,29 @@ from vinerl.types import Batch
 Found = dict[str, Any]
 
 
-def stacked(
-    config: AgentConfig, make: Make, members: int, data: Transitions, seconds: float
-) -> Found:
-    """As this project trains: blocks of steps, data on the device, all members at once."""
-    spec = running.spec_of(data, config)
-    agent_of = stack.maker(make, config, spec)
+class Program(NamedTuple):
+    many: Callable[[int], Any]  # takes so many steps and returns what was seen in them
+    compiled: Any
+    compiling: float  # seconds
+
+
+def program(
+    config: AgentConfig,
+    make: Make,
+    members: int,
+    data: Transitions,
+    options: dict[str, Any] | None = None,
+) -> Program:
+    """As this project trains: blocks of steps, data on the device, all members at once.
+
+    `options` are the compiler's, added to those that a block has or in their place.
+    """
+    agent_of = stack.maker(make, config, running.spec_of(data, config))
     data = jax.device_put(data)
     runs = offline.start(agent_of, stack.members(config, range(members)))
     begin = time.perf_counter()
     block: Any = offline.train_block(agent_of)
-    compiled = block.lower(runs, data, 1).compile()
+    compiled = block.lower(runs, data, 1).compile(compiler_options=options)
     compiling = time.perf_counter() - begin
 
     def many(steps: int) -> Any:
@@ -36,8 +49,22 @@ def stacked(
         runs, seen = compiled(runs, data, steps)
         return seen
 
+    return Program(many, compiled, compiling)
+
+
+def stacked(
+    config: AgentConfig,
+    make: Make,
+    members: int,
+    data: Transitions,
+    seconds: float,
+    options: dict[str, Any] | None = None,
+) -> Found:
+    """Of a whole stack's program."""
+    many, compiled, compiling = program(config, make, members, data, options)
     times = clock.repeated(many, seconds)
-    return figures(cost.step(make(config, spec), data), members, times, compiling, compiled)
+    one = cost.step(make(config, running.spec_of(data, config)), data)
+    return figures(one, members, times, compiling, compiled)
 
 
 def peers(config: AgentConfig, make: Make, data: Transitions, seconds: float) -> Found:

@@ -2,15 +2,21 @@
 
 python -m benchmarks update --stacks 1,4,12 --set precision=bfloat16
 python -m benchmarks update --grow seeds --budget 300 --out update.jsonl
+python -m benchmarks update --stacks 12 --option xla_gpu_dot_merger_threshold_mb=0
 python -m benchmarks update --grow all --small        a rehearsal on a CPU
 
 Random data of antmaze sizes. `tflops` counts the matrix products of a step from their shapes;
 `intensity` is FLOP for a byte that they and the state move. Ratios are of `tflops`, to what the run
 measured, too: the peers' way (`times_peers`), a large product of the same precision (`of_product`),
 and what that and the memory's bandwidth leave at this intensity (`of_roof`).
+
+Each --option is a further case of every stack: the same block, compiled with this option of XLA
+beside those that it always has, or in their place. `a=1,b=2` sets two at once; a switch is true or
+false.
 """
 
 import argparse
+import re
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -30,7 +36,7 @@ GROW = {
 }
 SMALL = {"seeds": (1, 2), "batch": (8, 16), "K": (1, 3), "width": (8, 16)}
 SMALL |= {"obs": (5, 29), "rows": (1000, 2000)}
-COLUMNS = ("case", "grow", "members", "batch", "K", "width", "obs", "rows", "precision")
+COLUMNS = ("case", "grow", "members", "batch", "K", "width", "obs", "rows", "precision", "option")
 COLUMNS += ("ms_per_step", "ms_per_member", "compile_s", "tflops", "gb_s", "peak_gb")
 COLUMNS += ("times_peers", "of_product", "of_roof")
 
@@ -41,13 +47,15 @@ class Case(NamedTuple):
     obs: int
     rows: int
     grow: str | None = None  # the size that is varied
+    option: str | None = None  # of the compiler, as it was given
 
     @property
     def facts(self) -> dict[str, Any]:
         cfg = self.config
         sizes = {"batch": cfg.batch_size, "K": getattr(cfg, "flow_steps", None)}
         sizes |= {"width": cfg.critic_hidden[-1], "obs": self.obs, "rows": self.rows}
-        return {"grow": self.grow, "members": self.members, "precision": cfg.precision} | sizes
+        facts = {"grow": self.grow, "members": self.members, "precision": cfg.precision}
+        return facts | sizes | {"option": self.option}
 
 
 def main(args: list[str]) -> None:
@@ -72,7 +80,8 @@ def main(args: list[str]) -> None:
 
     @cache  # lists of sizes have one program in common
     def project(case: Case) -> lines.Row:
-        found = steps.stacked(case.config, make, case.members, data(case), given.seconds)
+        stack = case.config, make, case.members, data(case)
+        found = steps.stacked(*stack, given.seconds, compiler_options(case.option))
         return found | ratios(found, theirs, products.get(case.config.precision, {}), copy)
 
     alone = base(given, replace(config, precision="float32"))._replace(members=1)
@@ -96,13 +105,27 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--obs", type=int, default=material.OBS, help="size of an observation")
     parser.add_argument("--action", type=int, default=material.ACTION)
     parser.add_argument("--rows", type=int, help=f"of data ({material.ROWS})")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="XLA's: every stack once more, compiled with it",
+    )
     parser.add_argument("--seconds", type=float, default=3.0, help="that a case is timed for")
     parser.add_argument("--small", action="store_true", help="tiny networks, little data")
     return parser
 
 
 def plan(given: argparse.Namespace, config: AgentConfig) -> list[Case]:
-    """Every stack to be timed."""
+    """Every stack to be timed, each with the compiler's usual options first."""
+    for option in given.option:
+        compiler_options(option)  # what cannot be read is said before anything is timed
+    chosen = (None, *given.option)
+    return [case._replace(option=one) for case in stacks(given, config) for one in chosen]
+
+
+def stacks(given: argparse.Namespace, config: AgentConfig) -> list[Case]:
     first = base(given, config)
     if not given.grow:
         return [first._replace(members=n) for n in numbers("--stacks", given.stacks)]
@@ -134,6 +157,14 @@ def grown(case: Case, name: str, value: int) -> Case:
     }
     sizes: dict[str, dict[str, Any]] = {"batch": {"batch_size": value}, "K": {"flow_steps": value}}
     return case._replace(config=replace(cfg, **(sizes | {"width": widths})[name]))
+
+
+def compiler_options(option: str | None) -> dict[str, Any] | None:
+    """From a=1,b=2; a value may have commas of its own (xla_gpu_enable_command_buffer=A,B)."""
+    if option is None:
+        return None
+    said = re.split(r",(?=\w+=)", option)
+    return material.settings(said, "--option", "xla_gpu_dot_merger_threshold_mb=0")
 
 
 def ratios(found: lines.Row, theirs: lines.Row, product: lines.Row, copy: lines.Row) -> lines.Row:

@@ -38,6 +38,12 @@ def test_a_file_is_read_by_precision_in_the_order_of_sizes(tmp_path):
     assert half.peers == [PEERS]
 
 
+def test_what_was_compiled_with_an_option_is_left_out(tmp_path):
+    rows = [stack(4, 90.0) | {"option": None}, stack(4, 95.0) | {"option": "xla_gpu_a=1"}]
+    (found,) = roofline.read(written(tmp_path / "a.jsonl", *rows))
+    assert [row["tflops"] for row in found.stacks] == [90.0]
+
+
 def test_roofs_are_the_best_product_and_intensity_times_bandwidth(tmp_path):
     slow = [{**row, "tflops": row["tflops"] / 2} for row in PRODUCTS]
     files = [

@@ -13,6 +13,7 @@ from vinerl.data.fold import fold, transitions
 from vinerl.errors import InputError
 from vinerl.nets.actors import Deterministic
 from vinerl.rl.learner import Agent, AgentConfig
+from vinerl.train import offline
 
 
 def planned(*args):
@@ -30,7 +31,8 @@ def test_stacks_of_the_papers_vine_unless_something_is_varied():
     cases = planned("--stacks", "1,4")
     assert [case.members for case in cases] == [1, 4]
     sizes = {"batch": 512, "K": 10, "width": 512, "obs": 29, "rows": 100_000}
-    assert cases[0].facts == {"grow": None, "members": 1, "precision": "float32"} | sizes
+    none = {"grow": None, "option": None}
+    assert cases[0].facts == none | {"members": 1, "precision": "float32"} | sizes
 
 
 def test_growing_varies_one_size():
@@ -52,6 +54,17 @@ def test_everything_grows_in_turn_but_what_an_agent_has_not():
         planned("--grow", "all", "--values", "1,2")
     with pytest.raises(InputError, match="--stacks 1,x"):
         planned("--stacks", "1,x")
+
+
+def test_an_option_is_a_further_case_of_every_stack():
+    cases = planned("--stacks", "1,4", "--option", "a=1", "--option", "b=true,c=X,Y")
+    timed = [(case.members, case.facts["option"]) for case in cases]
+    assert timed == [(n, option) for n in (1, 4) for option in (None, "a=1", "b=true,c=X,Y")]
+    given = [update.compiler_options(case.option) for case in cases[:3]]
+    assert given == [None, {"a": 1}, {"b": True, "c": "X,Y"}]
+    assert update.compiler_options("a=") == {"a": ""}
+    with pytest.raises(InputError, match=r"--option a: .*name=value.*xla_"):
+        planned("--option", "a")
 
 
 def test_any_field_can_be_set_also_over_a_small_size():
@@ -116,7 +129,7 @@ def test_limits_are_flop_and_bytes_a_second(monkeypatch):
 def test_a_stack_that_does_not_fit_does_not_stop_the_others(monkeypatch, capsys):
     numbers = count(1)
 
-    def stacked(config, make, members, data, seconds):
+    def stacked(config, make, members, data, seconds, options):
         if members == 2:
             raise RuntimeError("RESOURCE_EXHAUSTED: 3 TiB")
         return {"tflops": float(next(numbers)), "intensity": 1.0}
@@ -184,6 +197,33 @@ def test_a_stack_takes_the_steps_that_are_timed(monkeypatch):
     assert found["ms_per_member"] == pytest.approx(1000 / 3)
     assert found["gflop_per_step"] == 3 * CLONE / 1e9
     assert found["tflops"] == 3 * CLONE / 1e12
+
+
+def test_options_are_added_to_those_of_a_block_or_replace_them(monkeypatch):
+    """XLA names the option that it does not know; a block's own has no meaning until replaced."""
+    args = AgentConfig(batch_size=16), make_clone, 2, material.random_data(100, 3, 2)
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_given'"):
+        steps.program(*args, {"xla_given": 1})
+    monkeypatch.setattr(offline, "overlapping", lambda: {"xla_own": 1})
+    with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_own'"):
+        steps.program(*args, {"xla_cpu_enable_fast_math": False})
+    monkeypatch.setattr(offline, "overlapping", lambda: {"xla_cpu_enable_fast_math": "perhaps"})
+    seen = steps.program(*args, {"xla_cpu_enable_fast_math": False}).many(5)
+    assert seen["actor/step"].tolist() == [2.0, 2.0]
+
+
+def test_an_option_that_xla_does_not_know_is_a_line_and_the_next_one_is_timed(monkeypatch, capsys):
+    clone = AgentConfig(batch_size=16), make_clone
+    monkeypatch.setattr(material, "agent", lambda *_: clone)
+    known, unknown = "xla_cpu_enable_fast_math=false", "xla_nonsense=1"
+    options = ["--option", unknown, "--option", known]
+    update.main(["--small", "--stacks", "2", "--seconds", "0.01", *options])
+    said = capsys.readouterr()
+    ours = [json.loads(line) for line in said.out.splitlines()[-3:]]
+    assert [line["option"] for line in ours] == [None, unknown, known]
+    assert "No such compile option: 'xla_nonsense'" in ours[1]["error"]
+    assert min(line["ms_per_step"] for line in ours[::2]) > 0
+    assert all(option in said.err for option in (known, unknown))  # in the table
 
 
 def test_the_peers_take_the_steps_that_are_timed(monkeypatch):
