@@ -9,6 +9,7 @@ from vinerl.errors import InputError
 SUBJECTS = {
     "update": "a gradient step of a stack, the peers' way, and what the device can do",
     "agents": "a gradient step of every agent",
+    "trace": "the kernels of a gradient step, from a profile",
     "precision": "how far gradients are from float32's",
     "act": "asking a policy for actions",
     "evaluate": "episodes a second, beside the bare simulator",

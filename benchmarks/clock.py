@@ -10,24 +10,24 @@ import numpy as np
 PARTS = 3
 
 
+def spend(many: Callable[[int], Any], times: int) -> float:
+    """Of all of the times together. What is returned is waited for, so `many` may run ahead."""
+    begin = time.perf_counter()
+    jax.block_until_ready(many(times))
+    return time.perf_counter() - begin
+
+
 def repeated(many: Callable[[int], Any], seconds: float) -> tuple[float, float]:
     """Of one of the times that `many(times)` does it: the median of three parts, and their spread.
 
-    The parts take about `seconds` together, after a warm-up. What is returned is waited for, so
-    `many` may run ahead of the device.
+    The parts take about `seconds` together, after a warm-up.
     """
-
-    def spend(times: int) -> float:
-        begin = time.perf_counter()
-        jax.block_until_ready(many(times))
-        return time.perf_counter() - begin
-
-    spend(2)
+    spend(many, 2)
     times = 1
-    while (spent := spend(times)) < seconds / 8:
+    while (spent := spend(many, times)) < seconds / 8:
         times *= 2
     times = max(1, int(times * seconds / PARTS / spent))
-    parts = [spend(times) / times for _ in range(PARTS)]
+    parts = [spend(many, times) / times for _ in range(PARTS)]
     middle = float(np.median(parts))
     return middle, (max(parts) - min(parts)) / middle
 
