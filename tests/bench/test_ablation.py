@@ -178,3 +178,18 @@ def test_cells_on_other_data_are_not_compared(folder):
     add(folder, "euler", 3.0, [0.1, 0.1], data=other)
     vine, euler, _ = block(folder).variants
     assert (len(vine.there), sorted(euler.there)) == (0, [3.0, 10.0])
+
+
+def test_a_section_on_a_second_set_of_data_has_the_cells_of_that_set(folder):
+    """Each has fewer seeds than the other somewhere, and neither takes the other's."""
+    second = QUEUE.split("[chunks]")[0].replace("ablation-sampler", "again") + "[chunks]"
+    second = second.replace("steps = 1000", "steps = 1000\ndata_seed = 1")
+    (folder / "queue.toml").write_text(
+        second + QUEUE.split("[chunks]")[1] + QUEUE.split("[chunks]")[0]
+    )
+    data = [{"recipe": {"seed": seed}, "mujoco": "3.2.7"} for seed in (0, 1)]
+    add(folder, "vine", 3.0, [0.1, 0.2, 0.3], data=data[0])
+    add(folder, "vine", 3.0, [0.7, 0.9], data=data[1])
+    again, usual = (found.variants[0].there[3.0] for found in ablation.blocks(folder))
+    assert again.scores.tolist() == [0.7, 0.9]
+    assert usual.scores.tolist() == [0.1, 0.2, 0.3]

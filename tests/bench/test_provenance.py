@@ -126,6 +126,7 @@ def test_the_same_bits_are_refused_where_xla_no_longer_listens(late, tmp_path):
     begun = changed(Run(PUBLISHED), tmp_path / "b", run__deterministic=True, ended=None)
     with pytest.raises(InputError, match="--deterministic: JAX was used before"):
         running.resume(begun.path)
+    assert provenance.os.environ["XLA_FLAGS"] == "", "other runs of this process do not ask for it"
 
 
 def test_planning_leaves_the_flags_of_other_runs_alone(late):

@@ -99,6 +99,9 @@ def test_a_section_is_its_tasks_by_its_grid(tmp_path):
         ),
         (TWO.replace("scene-sparse", "scene"), r"\[first.alpha\] has no values for scene-sparse"),
         (TWO.replace("eval_every", "evals"), r"\[second\] run has evals; there are"),
+        (f"{TWO}data_seed = -1\n", r"\[second\] data_seed = -1: expected 0, 1, 2"),
+        (f"{TWO}data_seed = true\n", r"\[second\] data_seed = True: expected 0, 1, 2"),
+        (f'{TWO}data_seed = "1"\n', r"\[second\] data_seed = '1': expected 0, 1, 2"),
         (TWO.replace("[0, 1]", "[0, 0]"), r"\[first\] --seeds 0,0: a seed is given twice"),
         (TWO + TWO.replace("first", "third").replace("second", "fourth"), "stands there twice"),
         (

@@ -20,6 +20,7 @@ from vinerl.bench.plans.entries import Dataset, Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.bench.run import jobs, manifests, provenance
 from vinerl.bench.studies import table1
+from vinerl.data import files
 from vinerl.errors import InputError
 from vinerl.types import Spec
 
@@ -330,15 +331,27 @@ def test_a_second_set_of_data_is_made_with_its_seed_and_trained_on(place, tmp_pa
     assert train[train.index("--out") + 1] == str(there.runs / second.name)
 
 
+def test_data_of_another_seed_are_not_taken_for_those_asked_for(place, tmp_path, monkeypatch):
+    there, second = with_data(place(), ANT), replace(entry(), data_seed=1)
+    card = there.data / "antmaze-large-navigate-v0.json"
+    card.write_text(json.dumps({"origin": "regenerated", "recipe": {"seed": 5}}))
+    with pytest.raises(InputError, match=r"v0\.npz was made with --seed 5, and 0 is asked for"):
+        shift.plan([entry()], 3600, there)
+    card.unlink()
+    monkeypatch.setattr(files, "OFFICIAL", there.data)
+    assert len(shift.plan([entry()], 3600, there)) == 1
+    with pytest.raises(InputError, match=r"is official, .* data_seed = 1 asks for others"):
+        shift.plan([second], 3600, there)
+
+
 def test_sections_are_taken_in_the_order_in_which_they_are_asked_for(tmp_path, capsys):
     section = lambda k: f'[{k}]\ntasks = ["{ANT}"]\nseeds = [0]\nsteps = {{}}\n'
     text = "".join(section(k).format(n) for k, n in (("a", 1000), ("b", 2000), ("c", 3000)))
     (tmp_path / "queue.toml").write_text(text)
     words = ["queue", "next", "--folder", str(tmp_path), "--minutes", "600", "--dry-run"]
-    cli.main([*words, "--dir", str(tmp_path / "data"), "--group", "c,a"])
+    cli.main([*words, "--dir", str(tmp_path / "data"), "--group", "c, a,c"])
     said = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
-    assert said[2:4] == [f"antmaze-large-navigate-task2-vine-{k}k" for k in (3, 1)]
-    assert "b" not in said
+    assert said[2:5] == [*(f"antmaze-large-navigate-task2-vine-{k}k" for k in (3, 1)), "in"]
     with pytest.raises(SystemExit):
         cli.main([*words, "--group", "c,d"])
     assert "there is no 'd'; there are a, b, c" in capsys.readouterr().err

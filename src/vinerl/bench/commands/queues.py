@@ -45,7 +45,7 @@ class Next:
     folder: Path = FOLDER  # of queue.toml and of what is published
     dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     runs: Path = Path("runs/queue")  # where the runs are
-    group: Given[str] = None  # only these sections of queue.toml, in this order: a,b (else all)
+    group: Given[str] = None  # only sections a,b of queue.toml, in this order for each dataset
     dry_run: bool = False  # say what would be done and when, and do nothing
 
 
@@ -54,7 +54,8 @@ def following(asked: Next) -> None:
         raise InputError(f"--jobs {asked.jobs}: expected a whole number, 1 or more")
     entries = queue.read(asked.folder / "queue.toml")
     if asked.group:
-        entries = [entry for group in asked.group.split(",") for entry in of(entries, group)]
+        names = dict.fromkeys(name.strip() for name in asked.group.split(","))
+        entries = [entry for name in names for entry in of(entries, name)]
     place = Place(files.folder(asked.dir), asked.runs, asked.jobs, asked.only_whole)
     left = left_of(entries, asked.folder)
     chosen = shift.plan(left, 60 * asked.minutes, place)

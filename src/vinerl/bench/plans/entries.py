@@ -71,9 +71,9 @@ class Entry:
         where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]
         steps = f"{self.steps // 1000}k" if self.steps >= 1000 else str(self.steps)
-        seeds = [f"data-{self.data_seed}"] if self.data_seed else []
-        seeds += [f"seeds-{_plain(self.seeds)}"] if self.rest else []
-        return "-".join([where, agent, *parts, steps, *seeds])
+        which = [f"data-{self.data_seed}"] if self.data_seed else []
+        which += [f"seeds-{_plain(self.seeds)}"] if self.rest else []
+        return "-".join([where, agent, *parts, steps, *which])
 
     @property
     def dataset(self) -> Dataset:

@@ -43,6 +43,9 @@ def read(path: Path) -> list[Entry]:
 def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
     if missing := sorted({"tasks", "seeds", "steps"} - set(section)):
         raise InputError(f"{path}: [{group}] has no {', '.join(missing)}")
+    data_seed = section.get("data_seed", 0)
+    if type(data_seed) is not int or data_seed < 0:
+        raise InputError(f"{path}: [{group}] data_seed = {data_seed!r}: expected 0, 1, 2, ...")
     stacked = {name: of for name, of in section.items() if name not in KNOWN}
     found = []
     for task in section["tasks"]:
@@ -63,7 +66,7 @@ def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
                 section.get("run", {}),
                 common,
                 own,
-                data_seed=section.get("data_seed", 0),
+                data_seed=data_seed,
             )
             try:
                 check(entry)

@@ -111,9 +111,27 @@ def name_of(what: Entry | Dataset) -> str:
 def data_seconds(dataset: Dataset, folder: Path) -> float:
     """To make a dataset where there is none; 0 where it is, or cannot be made."""
     name = dataset.name
-    if name not in recipes.OFFICIAL or tasks.find_dataset(name, dataset.folder(folder)):
+    found = tasks.find_dataset(name, dataset.folder(folder))
+    if found:
+        check_seed(dataset, found)
+    if found or name not in recipes.OFFICIAL:
         return 0.0
     return SLOW * recipes.cost(recipes.OFFICIAL[name], provenance.cores())[0]
+
+
+def check_seed(wanted: Dataset, found: tasks.Source) -> None:
+    """Refuse data that are there, but are not those that were asked for."""
+    if found.origin == "official" and wanted.seed:
+        raise InputError(
+            f"{found.path} is official, and used before any that are made; data_seed = "
+            f"{wanted.seed} asks for others. Move it, or leave that section out with --group"
+        )
+    seed = found.facts.get("recipe", {}).get("seed", wanted.seed)
+    if seed != wanted.seed:
+        raise InputError(
+            f"{found.path} was made with --seed {seed}, and {wanted.seed} is asked for; move it, "
+            "or choose another --dir"
+        )
 
 
 def work(entries: Sequence[Entry], at: Path, minutes: float, place: Place) -> Done:

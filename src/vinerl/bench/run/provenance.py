@@ -74,6 +74,7 @@ def deterministic() -> None:
     if DETERMINISTIC not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {DETERMINISTIC}".strip()
     if jax.default_backend() != "cpu" and not _heard():
+        os.environ["XLA_FLAGS"] = flags
         raise InputError(
             "--deterministic: JAX was used before in this process, and reads XLA_FLAGS only once. "
             "Train in a new process before anything else, use the command vinerl train, or start "

@@ -112,11 +112,13 @@ def blocks(folder: Path) -> list[Block]:
 
 
 def alike(rows: Sequence[Row]) -> list[Row]:
-    """Of each task and length those on the same data under the same protocol: where most seeds are.
+    """Of each task, length and data seed those on the same data under the same protocol: where most
+    seeds are.
 
     What another dataset does to a cell is not what its sampler does.
     """
-    where = lambda row: (row.cell.recipe["task"], row.cell.recipe["steps"])
+    about = lambda recipe: (recipe["task"], recipe["steps"], results.data_seed(recipe))
+    where = lambda row: about(row.cell.recipe)
     setting = lambda row: json.dumps([row.cell.recipe[name] for name in SETTING], sort_keys=True)
     seeds = Counter[tuple[Any, str]]()
     for row in rows:
@@ -136,6 +138,7 @@ def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
         agent = {"name": entry.agent, "config": asked | {"alpha": alpha}}
         wanted = {"task": entry.task, "steps": entry.steps, "agent": agent}
         found = [row.cell for row in rows if wanted.items() <= row.cell.recipe.items()]
+        found = [cell for cell in found if results.data_seed(cell.recipe) == entry.data_seed]
         plain = [cell for cell in found if not {"pretrain", "online"} & set(cell.recipe)]
         return max(plain, key=lambda cell: len(cell.seeds)) if plain else None
 

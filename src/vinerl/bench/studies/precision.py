@@ -69,7 +69,7 @@ def _same(rows: dict[str, Row]) -> Same:
     rows = {name: rows[name] for name in ORDER if name in rows}
     first = next(iter(rows.values()))
     evaluated = set.intersection(*(set(row.lines["success"].x.tolist()) for row in rows.values()))
-    name = f"{first.task}, {results.label(first.cell.recipe)}, {first.length}"
+    name = f"{first.task}, {results.name(first.cell.recipe)}, {first.length}"
     return Same(name, rows, sorted(evaluated))
 
 
