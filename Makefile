@@ -1,6 +1,8 @@
 # make demo    an environment, the package, and the default job: VINE learns a maze on this machine
 # make test    lint, types and the fast tests;  make test-slow: what takes longer
 # Everything is installed into .venv from the lock files. PYTHON chooses the interpreter (3.11 or 3.12).
+# A lock is also given as a constraint: without it, pip before 23.3 holds etils[epath] for another
+# package than the etils that is locked, and stops as soon as there is a later one.
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -42,12 +44,12 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/installed: requirements.lock pyproject.toml | $(BIN)/python
-	$(PIP) install -q --require-hashes -r requirements.lock
+	$(PIP) install -q --require-hashes -r requirements.lock -c requirements.lock
 	$(PIP) install -q --no-deps -e .
 	touch $@
 
 $(VENV)/installed-dev: requirements-dev.lock pyproject.toml | $(BIN)/python
-	$(PIP) install -q --require-hashes -r requirements-dev.lock
+	$(PIP) install -q --require-hashes -r requirements-dev.lock -c requirements-dev.lock
 	$(PIP) install -q --no-deps -e .
 	touch $@ $(VENV)/installed
 
