@@ -1,13 +1,18 @@
 """Tuned values and the two protocols, against numbers written down by hand."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 
+import jax
 import pytest
 
+import tiny
 from vinerl.agents import AGENTS
 from vinerl.bench.run import jobs, tasks, tuned
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
+from vinerl.rl import learner
+from vinerl.train import offline
 
 TASK = {
     "antmaze-large": "antmaze-large-navigate-singletask-task1-v0",
@@ -117,10 +122,38 @@ def test_a_protocol_without_values_for_the_data_is_refused(options, where):
     ],
 )
 def test_a_variant_that_was_tuned_away_is_plain_qam(agent, domain, field):
-    with pytest.raises(InputError, match=f"{agent} on {domain} has {field} 0, which is plain QAM"):
+    said = f"{agent} on {domain} has {field} 0, which is plain qam: train qam"
+    with pytest.raises(InputError, match=said):
         resolve(agent, domain)
     assert getattr(resolve(agent, domain, **{field: 0.3}).config, field) == 0.3
     assert resolve(agent, "antmaze-large").config
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_where_the_table_names_another_agent_that_one_has_the_same_values(agent):
+    for place in range(len(tuned.DOMAINS)):
+        values = {name: several[place] for name, several in tuned.VALUES[agent].items()}
+        for plain in {x for x in values.values() if isinstance(x, str)}:
+            shared = {name: x for name, x in values.items() if not isinstance(x, str)}
+            assert shared == {name: tuned.VALUES[plain][name][place] for name in shared}
+
+
+@pytest.mark.parametrize("protocol", tuned.RUN)
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_learns_under_either_protocol(agent, protocol):
+    """Its program is traced with the recipe's critics, target and chunks, in small."""
+    job = resolve(agent, "cube-triple", protocol=protocol)
+    elsewhere = "value tuned elsewhere" in job.origin[next(iter(tuned.VALUES[agent]))]
+    assert elsewhere == (protocol != tuned.home(agent))
+    small = {"actor_hidden": (8,), "critic_hidden": (8,), "batch_size": 16}
+    cfg, recipe = replace(job.config, **small), tuned.around(protocol, len(tuned.DOMAINS) - 1)
+    kept = {name: value for name, value in recipe.items() if name not in small}
+    assert {name: getattr(cfg, name) for name in kept} == kept
+    made = job.make(cfg, tiny.SPEC._replace(action_dim=2 * cfg.horizon))
+    state = jax.eval_shape(partial(learner.init, made), jax.random.key(0))
+    step = partial(offline.train_step, made)
+    after, _ = jax.eval_shape(step, tiny.dataset(), jax.random.key(0), state)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
 
 
 def test_the_default_job_is_small_for_every_agent():

@@ -44,8 +44,9 @@ RUN: dict[Protocol, dict[str, Any]] = {
 }
 BY = {"vine": "the VINE paper's table", "qam": "QAM's published runs"}
 
-# In the order of DOMAINS. A 0 of the two variants of QAM stands for QAM itself.
-VALUES: dict[str, dict[str, tuple[float, ...]]] = {
+# In the order of DOMAINS. An agent's name stands where a variant's own part was tuned to 0, which
+# makes it that agent.
+VALUES: dict[str, dict[str, tuple[float | str, ...]]] = {
     "vine": {"alpha": (10.0, 10.0, 30.0, 20.0, 300.0, 1000.0, 300.0, 300.0)},
     "rebrac": {
         "alpha": (0.01, 0.01, 0.01, 0.01, 0.03, 0.1, 0.01, 0.01),
@@ -57,11 +58,11 @@ VALUES: dict[str, dict[str, tuple[float, ...]]] = {
     "qam": {"inv_temp": (10.0, 3.0, 3.0, 3.0, 1.0, 3.0, 1.0, 3.0)},
     "qam-fql": {
         "inv_temp": (3.0, 3.0, 1.0, 0.3, 1.0, 3.0, 1.0, 10.0),
-        "alpha": (30.0, 30.0, 30.0, 30.0, 300.0, 0.0, 0.0, 300.0),
+        "alpha": (30.0, 30.0, 30.0, 30.0, 300.0, "qam", "qam", 300.0),
     },
     "qam-edit": {
         "inv_temp": (1.0, 10.0, 3.0, 3.0, 1.0, 1.0, 1.0, 3.0),
-        "edit_scale": (0.1, 0.1, 0.1, 0.1, 0.0, 0.1, 0.0, 0.1),
+        "edit_scale": (0.1, 0.1, 0.1, 0.1, "qam", 0.1, "qam", 0.1),
     },
     "dac": {"alpha": (0.3, 0.3, 1.0, 0.3, 1.0, 1.0, 3.0, 0.3)},
     "qsm": {
@@ -146,12 +147,13 @@ def around(protocol: Protocol, place: int) -> dict[str, Any]:
 
 
 def refuse_plain(agent: str, task: tasks.Task | None, fields: dict[str, Any]) -> None:
-    """A variant of QAM whose own part was tuned away is QAM, and is asked for by that name."""
-    own = {"qam-fql": "alpha", "qam-edit": "edit_scale"}.get(agent)
-    if not own or own in fields or not task or task.domain not in DOMAINS:
+    """A variant whose own part was tuned away is another agent, and is asked for by that name."""
+    if not task or task.domain not in DOMAINS:
         return
-    if VALUES[agent][own][DOMAINS.index(task.domain)] == 0:
-        raise InputError(
-            f"the tuned {agent} on {task.domain} has {own} 0, which is plain QAM: train qam, "
-            f"or give --agent.{own.replace('_', '-')} a value"
-        )
+    for own, several in VALUES.get(agent, {}).items():
+        plain = several[DOMAINS.index(task.domain)]
+        if isinstance(plain, str) and own not in fields:
+            raise InputError(
+                f"the tuned {agent} on {task.domain} has {own} 0, which is plain {plain}: train "
+                f"{plain}, or give --agent.{own.replace('_', '-')} a value"
+            )
