@@ -36,7 +36,10 @@ VARIANTS = {  # agents with more than one face
     ],
     "rebrac": [{"critic": "residual", "target": "min"}],
     "fql": [{"horizon": 3}],
+    "qam": [{"last_step": "sde"}],
     "qam-edit": [{"precision": "bfloat16"}],
+    "qsm": [{"sampler": "ancestral"}],
+    "fedit": [{"draws": 4}],
 }
 # Floats that change nothing where another field has its default.
 IDLE = {

@@ -30,6 +30,15 @@ def test_the_sde_by_hand_and_its_last_step_is_the_other_fields():
     np.testing.assert_allclose(path[K], x + H * (-0.4 * x), rtol=1e-5, atol=1e-5)
 
 
+def test_the_sde_can_go_to_the_end_with_the_tuned_field():
+    tuned, base = (lambda x, t: 0.7 * x + t), (lambda x, t: -0.4 * x)
+    ode, sde = (adjoint.ROLLS[last](tuned, base, jnp.array(NOISES)) for last in ("ode", "sde"))
+    np.testing.assert_array_equal(sde[:-1], ode[:-1])
+    x, t = np.asarray(sde[-2]), TIMES[-1]
+    last = x + H * (2 * (0.7 * x + t) - x / (t + H)) + np.sqrt(H) * SIGMA[-1] * NOISES[-1]
+    np.testing.assert_allclose(sde[-1], last, rtol=1e-5, atol=1e-5)
+
+
 def test_the_sde_keeps_the_marginals_of_the_flow():
     """For the field of N(0, 1) to N(0, 1), x_t stays Gaussian with variance t^2 + (1 - t)^2 up to
     the order of the step; at the end it is 1."""

@@ -73,3 +73,21 @@ def test_the_last_step_returns_the_clipped_estimate_without_noise(action, expect
     step = diffusion.ddpm_step(SCHEDULE)
     after = step(knows(action), noise, x, jnp.array(1), jnp.array(0))
     np.testing.assert_allclose(after, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("i", [1, 2, 5, 10])
+def test_inside_the_box_the_published_rule_is_the_posterior_mean_too(i):
+    """Of an estimate that no clip changes, ddpm's and the ancestral rule make the same step."""
+    x, noise = jnp.array([[0.3, -0.2]]), jnp.array([[0.1, -0.1]])
+    steps = (diffusion.STEPS[name](SCHEDULE) for name in ("ddpm", "ancestral"))
+    ddpm, ancestral = (s(knows(0.1), noise, x, jnp.array(i), jnp.array(i - 1)) for s in steps)
+    np.testing.assert_allclose(ancestral, ddpm, rtol=1e-4, atol=1e-5)
+
+
+def test_the_published_rule_clips_what_it_has_made_and_not_the_estimate():
+    x, far, noise = jnp.array([[0.3, 0.3]]), jnp.array([[-3.0, 3.0]]), jnp.array([[0.1, -0.1]])
+    step = lambda name: diffusion.STEPS[name](SCHEDULE)
+    made = step("ancestral")(knows(far), noise, x, jnp.array(2), jnp.array(1))
+    held = step("ddpm")(knows(far), noise, x, jnp.array(2), jnp.array(1))
+    np.testing.assert_allclose(made, [[-1, 1]])
+    assert jnp.abs(held).max() < 1

@@ -5,23 +5,24 @@ import numpy as np
 from oracle import basics, nets
 
 
-def roll(tuned, base, noises):
-    """The memoryless SDE of `tuned` up to the last step, which is one of the flow of `base`."""
+def roll(tuned, base, noises, last_step):
+    """The memoryless SDE of `tuned`; its last step may be one of the flow of `base`."""
     h, path = 1 / (len(noises) - 1), [noises[0]]
-    for i, eps in enumerate(noises[1:-1]):
+    steps = noises[1:] if last_step == "sde" else noises[1:-1]
+    for i, eps in enumerate(steps):
         x, t = path[-1], i * h
         drift = 2 * tuned(x, t) - x / (t + h)
         path.append(x + h * drift + np.sqrt(h) * sigma(t, h) * eps)
-    return [*path, path[-1] + h * base(path[-1], 1 - h)]
+    return path if last_step == "sde" else [*path, path[-1] + h * base(path[-1], 1 - h)]
 
 
 def sigma(t, h):
     return np.sqrt(2 * (1 - t + h) / (t + h))
 
 
-def adjoint_matching(tuned, held, base, score, noises):
+def adjoint_matching(tuned, held, base, score, noises, last_step):
     """score(x) is the gradient that the adjoint is at the end of the path."""
-    h, path = 1 / (len(noises) - 1), roll(held, base, noises)
+    h, path = 1 / (len(noises) - 1), roll(held, base, noises, last_step)
     g, squares = score(path[-1]), []
     for i in reversed(range(len(path) - 1)):
         x, t = path[i], i * h
@@ -60,6 +61,7 @@ def loss(params, held, slow, batch, noise, cfg):
         nets.velocity(slow["slow"], batch.obs),
         lambda x: -cfg.inv_temp * nets.gradient(q, x),
         noise["adjoint"],
+        cfg.last_step,
     )
     total = critic + cloning + matched
 

@@ -29,9 +29,16 @@ def qsm_step(alpha, bar, predict, x, i, eps):
     return basics.box(clean + noise)
 
 
+def ancestral_step(alpha, bar, predict, x, i, eps):
+    """The mean of level i - 1 by the noise in x, noise but at the end, and into the box."""
+    beta = 1 - alpha[i]
+    mean = (x - beta / np.sqrt(1 - bar[i]) * predict(x, i)) / np.sqrt(alpha[i])
+    return basics.box(mean + (i > 1) * np.sqrt(beta) * eps)
+
+
 def loss(params, held, slow, batch, noise, cfg):
     alpha, bar = schedule(cfg.flow_steps)
-    step = {"dac": dac_step, "qsm": qsm_step}[cfg.pull]
+    step = {"ddpm": dac_step, "jump": qsm_step, "ancestral": ancestral_step}[cfg.sampler]
     predict = nets.noise_predictor(held["actor"], batch.next_obs)
     x, *rest = noise["next"]
     for i, eps in zip(range(cfg.flow_steps, 0, -1), rest, strict=True):

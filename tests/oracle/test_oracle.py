@@ -155,10 +155,12 @@ CASES = {
     "bam": ("bam", {"inv_temp": 2.0}),
     "bam min": ("bam", {"inv_temp": 2.0} | MIN),
     "qam": ("qam", {"inv_temp": 0.3}),
+    "qam sde": ("qam", {"inv_temp": 0.3, "last_step": "sde"}),
     "qam-fql": ("qam-fql", {"inv_temp": 0.3, "alpha": 0.7}),
     "qam-edit": ("qam-edit", {"inv_temp": 0.3, "edit_scale": 0.4}),
     "dac": ("dac", {"alpha": 0.3}),
     "qsm": ("qsm", {"alpha": 0.7, "inv_temp": 2.0}),
+    "qsm ancestral": ("qsm", {"alpha": 0.7, "inv_temp": 2.0, "sampler": "ancestral"}),
     "cgql": ("cgql", {"guidance": 0.3, "inv_temp": 2.0}),
     "cgql-m": ("cgql-m", {"guidance": 0.3, "inv_temp": 2.0, "noisy_weight": 0.3}),
     "cgql-l": ("cgql-l", {"guidance": 0.1, "inv_temp": 6.0, "noisy_weight": 0.3}),
@@ -173,7 +175,7 @@ SLOW |= {
     "cgql-m",
     "cgql-l",
 }
-SLOW |= {"dsrl", "fedit", "bam"}
+SLOW |= {"dsrl", "fedit", "bam", "qam sde", "qsm ancestral"}
 
 
 def marked(case: str, *values):

@@ -23,7 +23,7 @@ AGENTS: dict[str, tuple[AgentConfig, Make]] = {
     "qam": (QamConfig(), make_qam),
     "qam-fql": (QamConfig(head="onestep"), make_qam),
     "qam-edit": (QamConfig(head="edit"), make_qam),
-    "dac": (ScoreConfig(pull="dac", alpha=0.3), make_score),
+    "dac": (ScoreConfig(pull="dac", alpha=0.3, sampler="ddpm"), make_score),
     "qsm": (ScoreConfig(pull="qsm"), make_score),
     "cgql": (CgqlConfig(mode="simple"), make_cgql),
     "cgql-m": (CgqlConfig(mode="mse"), make_cgql),

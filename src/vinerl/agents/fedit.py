@@ -9,7 +9,7 @@ from vinerl.flow import samplers
 from vinerl.nets.actors import Gaussian, Positive, VelocityField
 from vinerl.rl.learner import Agent, AgentConfig
 from vinerl.rl.losses import matching_loss, td_loss, temperature_loss
-from vinerl.rl.policies import edited, flow_policy, in_a_row
+from vinerl.rl.policies import best_of, edited, flow_policy, in_a_row
 from vinerl.rl.values import make_critic, target_value
 from vinerl.types import TIME, Spec
 
@@ -20,6 +20,7 @@ class FeditConfig(AgentConfig):
 
     edit_scale: float = 0.2  # largest edit, tuned per domain
     entropy_per_dim: float = -0.5  # wanted of the edit
+    draws: int = 1  # edited actions to choose from; EXPO has several
     flow_steps: int = 10  # K, steps from noise to action
 
 
@@ -35,10 +36,13 @@ def make_fedit(cfg: FeditConfig, spec: Spec) -> Agent:
         return edited(editor, editor_params, obs, action, cfg.edit_scale, key_edit)
 
     def policy(state):
-        return {"flow": state.params["flow"], "editor": state.params["editor"]}
+        roles = ("flow", "editor") if cfg.draws == 1 else ("flow", "editor", "critic")
+        return {role: state.params[role] for role in roles}
 
     def act(policy, obs, key):
-        return draw(policy["flow"], policy["editor"], obs, key)[0]
+        one = lambda policy, obs, key: draw(policy["flow"], policy["editor"], obs, key)[0]
+        score = lambda obs, action: critic.apply(policy["critic"], obs, action).mean(axis=0)
+        return best_of(cfg.draws, one, score)(policy, obs, key)
 
     def loss(params, state, batch, key):
         key_next, key_match, key_edit = jax.random.split(key, 3)

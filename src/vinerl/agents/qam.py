@@ -29,6 +29,7 @@ class QamConfig(AgentConfig):
     edit_scale: float = 0.1  # edit: largest edit, tuned per domain
     entropy_per_dim: float = -0.5  # edit: wanted of it
     flow_steps: int = 10  # K, steps from noise to action
+    last_step: Literal["ode", "sde"] = "ode"  # of the slow flow's ODE, or of the fast one's SDE
     max_grad_norm: float = 1.0  # over all networks together
 
 
@@ -62,7 +63,8 @@ def make_qam(cfg: QamConfig, spec: Spec) -> Agent:
         base = slow.at(state.targets["slow"], batch.obs)
         noises = jax.random.normal(key, (cfg.flow_steps + 1, *batch.action.shape))
         held = fast.at(state.params["fast"], batch.obs)
-        path = adjoint.roll(held, base, noises, unroll=in_a_row())
+        roll = adjoint.ROLLS[cfg.last_step]
+        path = roll(held, base, noises, unroll=in_a_row())
         value = lambda a: critic.apply(state.targets["critic"], batch.obs, jnp.clip(a, -1, 1))
         pull = -cfg.inv_temp * jax.grad(lambda a: value(a).mean(axis=0).sum())(path[-1])
         return adjoint.matching_loss(fast.at(params["fast"], batch.obs), base, path, pull)

@@ -19,7 +19,8 @@ class RebracConfig(AgentConfig):
     alpha: float = 0.01  # behaviour-cloning weight, tuned per domain
     noise: float = 0.0  # standard deviation of the smoothing noise, tuned per domain
     noise_clip: float = 0.5  # its bound
-    target_every: int = 2  # gradient steps between target updates; the actor moves in every one
+    target_every: int = 2  # gradient steps between target updates
+    actor_every: int = 1  # gradient steps between those the actor's terms count in; published: 2
 
 
 def make_rebrac(cfg: RebracConfig, spec: Spec) -> Agent:
@@ -45,8 +46,10 @@ def make_rebrac(cfg: RebracConfig, spec: Spec) -> Agent:
         scale = jax.lax.stop_gradient(1 / jnp.abs(q).mean())
         bc = jnp.mean(batch.weight * jnp.sum((action - batch.action) ** 2, axis=-1))
 
+        due = (state.step + 1) % cfg.actor_every == 0
+
         metrics |= {"actor/q": q.mean(), "actor/bc": bc}
-        return critic_loss - scale * q.mean() + cfg.alpha * bc, metrics
+        return critic_loss + due * (cfg.alpha * bc - scale * q.mean()), metrics
 
     networks = {
         "actor": (actor, (spec.obs,)),

@@ -23,6 +23,8 @@ class ScoreConfig(AgentConfig):
     inv_temp: float = 10.0  # qsm: strength of the pull, tuned per domain
     alpha: float = 10.0  # weight of the denoising loss, tuned per domain
     flow_steps: int = 10  # K, the levels of noise
+    # to the estimate and noise again, to the mean given it, or so without clipping it (published)
+    sampler: Literal["jump", "ddpm", "ancestral"] = "jump"
     max_grad_norm: float = 1.0  # over all networks together
 
 
@@ -30,7 +32,7 @@ def make_score(cfg: ScoreConfig, spec: Spec) -> Agent:
     actor = NoisePredictor(cfg.actor_hidden, spec.action_dim, cfg.dtype)
     critic = make_critic(cfg)
     schedule, levels = diffusion.vp_schedule(cfg.flow_steps), diffusion.levels(cfg.flow_steps)
-    rule = diffusion.jump_step if cfg.pull == "qsm" else diffusion.ddpm_step
+    rule = diffusion.STEPS[cfg.sampler]
     options = {"times": levels, "unroll": in_a_row()}
     draw = flow_policy(actor, rule(schedule), cfg.flow_steps, **options)
 

@@ -15,6 +15,16 @@ def roll(tuned: Velocity, base: Velocity, noises: Array, *, unroll: bool = False
     return jnp.concatenate([path, last[None]])
 
 
+def roll_sde(tuned: Velocity, base: Velocity, noises: Array, *, unroll: bool = False) -> Array:
+    """The tuned field's SDE to the end, [K + 1, B, A]."""
+    del base
+    times = samplers.grid(len(noises) - 1)
+    return samplers.trace(samplers.sde_step, tuned, noises, times, unroll=unroll)
+
+
+ROLLS = {"ode": roll, "sde": roll_sde}  # by the last step
+
+
 def control_cost(tuned: Velocity, base: Velocity, path: Array) -> Array:
     """2 |tuned - base|^2 / sigma^2, summed over the SDE's steps, mean over samples."""
     t, _, sigma = _schedule(path)

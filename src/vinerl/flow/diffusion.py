@@ -1,8 +1,9 @@
-"""Variance-preserving diffusion on K levels: the forward noising and two step rules.
+"""Variance-preserving diffusion on K levels: the forward noising and three step rules.
 
 Levels are a grid like any other, K, K - 1, .., 0; the field predicts the noise in x at level i.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -64,3 +65,23 @@ def jump_step(schedule: Schedule) -> Step:
         return jnp.clip(x, -1, 1)
 
     return step
+
+
+def ancestral_step(schedule: Schedule) -> Step:
+    """QSM's rule as published: the posterior mean given the raw estimate, fresh noise, clip."""
+    alpha, bar = schedule
+
+    def step(predict: Velocity, noise: Array, x: Array, i: Array, i_next: Array) -> Array:
+        del i_next
+        beta = 1 - alpha[i]
+        mean = (x - beta / jnp.sqrt(1 - bar[i]) * predict(x, i)) / jnp.sqrt(alpha[i])
+        return jnp.clip(mean + (i > 1) * jnp.sqrt(beta) * noise, -1, 1)
+
+    return step
+
+
+STEPS: dict[str, Callable[[Schedule], Step]] = {
+    "ddpm": ddpm_step,
+    "jump": jump_step,
+    "ancestral": ancestral_step,
+}

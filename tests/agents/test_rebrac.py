@@ -1,0 +1,62 @@
+"""When ReBRAC's networks move."""
+
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tiny import SPEC, dataset, tiny
+from vinerl.rl import learner
+from vinerl.train import offline
+
+DATA = jax.tree.map(jnp.asarray, dataset())
+
+
+def trained(**changes):
+    """The states before and after four updates, and what was seen in them."""
+    config, make = tiny("rebrac")
+    agent = make(replace(config, tau=0.5, **changes), SPEC)
+    step = jax.jit(partial(offline.train_step, agent, DATA, jax.random.key(1)))
+    states, seen = [learner.init(agent, jax.random.key(0))], []
+    for _ in range(4):
+        state, metrics = step(states[-1])
+        states.append(state)
+        seen.append(metrics)
+    return states, seen
+
+
+def moved(states, part, role):
+    same = lambda a, b: jax.tree.map(np.array_equal, getattr(a, part)[role], getattr(b, part)[role])
+    return [not all(jax.tree.leaves(same(a, b))) for a, b in pairwise(states)]
+
+
+def test_as_it_was_run_all_move_in_every_step_and_slow_copies_in_every_second():
+    states, seen = trained()
+    for role in ("actor", "critic"):
+        assert moved(states, "params", role) == [True] * 4
+        assert moved(states, "targets", role) == [False, True, False, True]
+    assert all(metrics["grad_norm/actor"] > 0 for metrics in seen)
+
+
+def test_as_published_the_actors_terms_count_when_the_slow_copies_move():
+    states, seen = trained(actor_every=2)
+    assert [bool(metrics["grad_norm/actor"] > 0) for metrics in seen] == [False, True, False, True]
+    assert moved(states, "params", "critic") == [True] * 4
+    assert moved(states, "params", "actor")[:2] == [False, True]
+
+
+@pytest.mark.parametrize("step", [0, 1])
+def test_in_its_turn_the_actor_has_the_same_gradient(step):
+    config, make = tiny("rebrac")
+    often, seldom = (make(replace(config, actor_every=n), SPEC) for n in (1, 2))
+    state = learner.init(often, jax.random.key(0))._replace(step=jnp.int32(step))
+    batch = offline.draw(often, DATA, jax.random.key(2))
+    gradient = lambda agent: jax.jit(partial(learner.gradient, agent))
+    one, two = (gradient(x)(state, batch, jax.random.key(3))[0] for x in (often, seldom))
+    jax.tree.map(np.testing.assert_array_equal, one["critic"], two["critic"])
+    turn = jax.tree.map(lambda x: x * (step == 1), one["actor"])
+    jax.tree.map(np.testing.assert_array_equal, turn, two["actor"])
