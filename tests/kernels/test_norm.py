@@ -1,5 +1,6 @@
 """The fused layer against Flax on the same numbers, in float32; and when it is used."""
 
+import re
 from dataclasses import replace
 
 import flax.linen as nn
@@ -9,7 +10,8 @@ import pytest
 
 from vinerl import kernels
 from vinerl.agents import AGENTS
-from vinerl.kernels.norm import gelu_norm
+from vinerl.kernels import norm as fused_norm
+from vinerl.kernels.norm import Tile, gelu_norm
 from vinerl.nets.mlp import Hidden
 from vinerl.rl import learner
 from vinerl.types import Batch, Spec
@@ -26,21 +28,63 @@ def plain(u, bias, scale, offset):
     return norm.apply({"params": {"scale": scale, "bias": offset}}, nn.gelu(u + bias))
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_values_and_gradients_are_those_of_flax(dtype):
-    u, g = normal(0, BATCH, WIDTH), normal(1, BATCH, WIDTH)
-    rest = normal(2, WIDTH), 1 + 0.3 * normal(3, WIDTH), normal(4, WIDTH)
+def pulled(function, g, u, *rest):
+    """Values, and what comes back for g."""
+    y, pull = jax.vjp(function, u, *rest)
+    return y.astype(jnp.float32), *pull(g.astype(y.dtype))
 
-    def pulled(function, u, *rest):
-        y, pull = jax.vjp(jax.vmap(function), u, *rest)
-        return y.astype(jnp.float32), *pull(g.astype(y.dtype))
 
-    exact = pulled(plain, u.astype(dtype).astype(jnp.float32), *rest)
-    for x, right in zip(
-        jax.jit(lambda *a: pulled(gelu_norm, *a))(u.astype(dtype), *rest), exact, strict=True
-    ):
+def assert_equals_flax(dtype, members, batch, width):
+    shape = members, batch, width
+    u, g = normal(0, *shape), normal(1, *shape)
+    shape = members, width
+    rest = normal(2, *shape), 1 + 0.3 * normal(3, *shape), normal(4, *shape)
+    exact = pulled(over_two(plain), g, u.astype(dtype).astype(jnp.float32), *rest)
+    found = jax.jit(lambda *a: pulled(over_two(gelu_norm), *a))(g, u.astype(dtype), *rest)
+    for x, right in zip(found, exact, strict=True):
         assert x.shape == right.shape
         assert jnp.linalg.norm(x - right) < 0.006 * jnp.linalg.norm(right)
+
+
+def over_two(function):
+    return jax.vmap(jax.vmap(function))
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize(
+    ("batch", "width"),
+    [
+        (BATCH, WIDTH),
+        (48, WIDTH),  # fewer rows in a program, which divide it
+        (BATCH, 512),  # pieces of a row
+    ],
+)
+def test_values_and_gradients_are_those_of_flax(dtype, batch, width):
+    assert_equals_flax(dtype, 1, batch, width)
+
+
+@pytest.mark.parametrize(
+    "tile",
+    [
+        Tile(8, 1, 1, ahead=False),
+        Tile(8, 8, 4, ahead=True),  # one pass: nothing lies ahead
+        Tile(16, 2, 2, ahead=True),
+        Tile(32, 8, 4, ahead=False),
+    ],
+)
+def test_values_do_not_depend_on_how_rows_are_walked_through(monkeypatch, tile):
+    monkeypatch.setattr(fused_norm, "FORTH", tile)
+    monkeypatch.setattr(fused_norm, "BACK", tile)
+    monkeypatch.setattr(fused_norm, "LANES", 16)  # narrow pieces
+    assert programs(normal(0, BATCH, WIDTH)[0]) == {BATCH // tile.rows}
+    assert_equals_flax(jnp.bfloat16, 3, BATCH, WIDTH)
+
+
+def programs(u):
+    """How many programs the kernels are started with, forth and back."""
+    rest = [jnp.ones(u.shape[1])] * 3
+    traced = jax.make_jaxpr(lambda *a: pulled(gelu_norm, u, *a))(u, *rest)
+    return {int(n) for n in re.findall(r"grid=\((\d+),\)", str(traced))}
 
 
 @pytest.mark.parametrize("second", [WIDTH, 12])

@@ -1,8 +1,19 @@
-"""Bias, gelu and LayerNorm of a layer's products in one pass over them, and one pass back."""
+"""Bias, gelu and LayerNorm of a layer's products in one pass over them, and one pass back.
 
-from collections.abc import Callable
+A program owns some rows and walks through them a few at a time: fewer registers, more warps at
+once. Columns are cut into pieces as wide as a warp reads at once, since Triton then gives a warp
+whole rows and their means need nothing of other warps:
+
+```
+512 bfloat16  |  256: warp 0  |  256: warp 0  |
+              |  256: warp 1  |  256: warp 1  |    as a single piece: warps 0, 1 in the first row
+```
+"""
+
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from math import gcd
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -13,22 +24,36 @@ from jax.experimental.pallas import triton
 from vinerl import kernels
 from vinerl.types import Array
 
-ROWS = 16  # of the batch, for one program
+
+class Tile(NamedTuple):
+    """How a program walks through its rows; the numbers are powers of two."""
+
+    rows: int  # of the batch, for one program
+    step: int  # rows a pass
+    warps: int
+    ahead: bool  # read the next rows before this pass is done
+
+
+FORTH = Tile(rows=16, step=4, warps=4, ahead=False)
+BACK = Tile(rows=32, step=4, warps=4, ahead=True)  # each leaves three column sums: more rows
+FEWEST = 16  # a batch is a multiple of this
+LANES = 32 * 16  # bytes that a warp reads at once
 EPSILON = 1e-6  # as in Flax
 A, B = 0.7978845608028654, 0.044715  # gelu(z) = z (1 + tanh(A (z + B z^3))) / 2
 
 
 def fits(width: int, x: Array, dtype: Any, activation: Any) -> bool:
     """Whether the kernel can stand in for a layer of x [B, ...]."""
-    even = x.ndim == 2 and len(x) % ROWS == 0 and width == pl.next_power_of_2(width)
+    even = x.ndim == 2 and len(x) % FEWEST == 0 and width == pl.next_power_of_2(width)
     return kernels.fused() and even and dtype == jnp.bfloat16 and activation is nn.gelu
 
 
 @jax.custom_vjp
 def gelu_norm(u: Array, bias: Array, scale: Array, offset: Array) -> Array:
     """LayerNorm(gelu(u + bias)) for u [B, W], in bfloat16; everything inside is float32."""
+    tile = _tile(FORTH, u)
     out = jax.ShapeDtypeStruct(u.shape, jnp.bfloat16)
-    return _by_rows(_forward, u, out)(u, bias, scale, offset)
+    return _by_rows(_forward, tile, u, out)(u, bias, scale, offset)
 
 
 def _keep(u, bias, scale, offset):
@@ -37,60 +62,148 @@ def _keep(u, bias, scale, offset):
 
 def _back(kept, dy):
     u, bias, scale = kept
-    sums = jax.ShapeDtypeStruct((len(u) // ROWS, 3, u.shape[1]), jnp.float32)
+    tile = _tile(BACK, u)
+    sums = jax.ShapeDtypeStruct((len(u) // tile.rows, 3, u.shape[1]), jnp.float32)
     out = jax.ShapeDtypeStruct(u.shape, u.dtype), sums
-    du, sums = _by_rows(_backward, u, out)(u, bias, scale, dy)
+    du, sums = _by_rows(_backward, tile, u, out)(u, bias, scale, dy)
     return du, *sums.sum(axis=0)
 
 
 gelu_norm.defvjp(_keep, _back)
 
 
-def _forward(u, bias, scale, offset, y):
-    rows = pl.ds(pl.program_id(0) * ROWS, ROWS)
-    g, _ = _gelu(u[rows, :] + bias[...][None])
-    normal, _ = _normal(g)
-    y[rows, :] = (normal * scale[...][None] + offset[...][None]).astype(y.dtype)
+def _forward(tile, u, bias, scale, offset, y):
+    pieces = _pieces(u)
+    bias, scale, offset = ([x[p][None] for p in pieces] for x in (bias, scale, offset))
+
+    def some(rows, us, carry):
+        g, _ = _each(_gelu, [x + b for x, b in zip(us, bias, strict=True)])
+        normal, _ = _normal(g)
+        for p, n, s, o in zip(pieces, normal, scale, offset, strict=True):
+            y[rows, p] = _fma(n, s, o).astype(y.dtype)
+        return carry
+
+    _walk(tile, lambda rows: [u[rows, p] for p in pieces], some, ())
 
 
-def _backward(u, bias, scale, dy, du, sums):
-    tile = pl.program_id(0)
-    rows = pl.ds(tile * ROWS, ROWS)
-    g, slope = _gelu(u[rows, :] + bias[...][None])
-    normal, rate = _normal(g)
-    d = dy[rows, :].astype(jnp.float32)
-    inner = d * scale[...][None]
-    dz = slope * rate * (inner - _mean(inner) - normal * _mean(inner * normal))
-    du[rows, :] = dz.astype(du.dtype)
-    sums[tile, 0, :] = dz.sum(axis=0)
-    sums[tile, 1, :] = (d * normal).sum(axis=0)
-    sums[tile, 2, :] = d.sum(axis=0)
+def _backward(tile, u, bias, scale, dy, du, sums):
+    pieces = _pieces(u)
+    bias, scale = ([x[p][None] for p in pieces] for x in (bias, scale))
+
+    def some(rows, read, columns):
+        us, ds = read
+        g, slope = _each(_gelu, [x + b for x, b in zip(us, bias, strict=True)])
+        normal, rate = _normal(g)
+        ds = [d.astype(jnp.float32) for d in ds]
+        inner = [d * s for d, s in zip(ds, scale, strict=True)]
+        mean, along = rate * _mean(inner), rate * _mean_product(inner, normal)
+
+        def piece(p, columns, d, normal, inner, slope):
+            dz = slope * _fma(normal, -along, _fma(inner, rate, -mean))
+            du[rows, p] = dz.astype(du.dtype)
+            dz_sum, scale_sum, d_sum = columns
+            return dz_sum + dz, _fma(d, normal, scale_sum), d_sum + d
+
+        return list(map(piece, pieces, columns, ds, normal, inner, slope))
+
+    read = lambda rows: ([u[rows, p] for p in pieces], [dy[rows, p] for p in pieces])
+    zeros = [(jnp.zeros((tile.step, p.size)),) * 3 for p in pieces]
+    columns = _walk(tile, read, some, zeros)
+    for p, three in zip(pieces, columns, strict=True):
+        for k, x in enumerate(three):
+            sums[pl.program_id(0), k, p] = x.sum(axis=0)
+
+
+def _walk(tile: Tile, read: Callable, some: Callable, carry: Any) -> Any:
+    """carry = some(rows, read(rows), carry) for all rows of this program."""
+    passes, first = tile.rows // tile.step, pl.program_id(0) * tile.rows
+
+    def at(i):
+        return pl.ds(first + i * tile.step, tile.step)
+
+    def one(i, carry):
+        return some(at(i), read(at(i)), carry)
+
+    def one_ahead(i, state):
+        now, carry = state
+        following = read(at(jnp.minimum(i + 1, passes - 1)))
+        return following, some(at(i), now, carry)
+
+    if tile.ahead and passes > 1:
+        return jax.lax.fori_loop(0, passes, one_ahead, (read(at(0)), carry))[1]
+    return jax.lax.fori_loop(0, passes, one, carry)
+
+
+def _each(function: Callable, xs: Sequence[Array]) -> Any:
+    return zip(*map(function, xs), strict=True)
 
 
 def _gelu(z: Array) -> tuple[Array, Array]:
     """gelu(z) and its derivative."""
-    th = _tanh(A * (z + B * z**3))
-    return 0.5 * z * (1 + th), 0.5 * (1 + th) + 0.5 * z * (1 - th**2) * A * (1 + 3 * B * z**2)
+    square = z * z
+    th = _tanh(z * _fma(square, A * B, A))
+    half = _fma(th, 0.5, 0.5)
+    inner = z * _fma(square, 3 * A * B, A)  # z times the derivative of tanh's argument
+    return z * half, _fma(half, _fma(inner, th, inner, minus=True), half)
 
 
-def _normal(g: Array) -> tuple[Array, Array]:
+def _normal(g: Sequence[Array]) -> tuple[list[Array], Array]:
     """g with mean 0 and variance 1 in every row, and what it was multiplied by."""
-    centred = g - _mean(g)
-    rate = jax.lax.rsqrt(_mean(centred**2) + EPSILON)
-    return centred * rate, rate
+    mean = _mean(g)
+    centred = [x - mean for x in g]
+    rate = jax.lax.rsqrt(_mean_product(centred, centred) + EPSILON)
+    return [x * rate for x in centred], rate
 
 
-_mean = partial(jnp.mean, axis=1, keepdims=True)
+def _mean(xs: Sequence[Array]) -> Array:
+    """Of every row, given its pieces."""
+    total = sum(xs[1:], xs[0])
+    return total.sum(axis=1, keepdims=True) / (len(xs) * total.shape[1])
 
 
-def _by_rows(kernel: Any, u: Array, out: Any) -> Callable[..., Any]:
+def _mean_product(xs: Sequence[Array], ys: Sequence[Array]) -> Array:
+    total = xs[0] * ys[0]
+    for x, y in zip(xs[1:], ys[1:], strict=True):
+        total = _fma(x, y, total)
+    return _mean([total]) / len(xs)
+
+
+def _pieces(u: Any) -> list[Any]:
+    width, piece = u.shape[1], LANES // u.dtype.itemsize
+    return [pl.ds(start, min(piece, width)) for start in range(0, width, piece)]
+
+
+def _tile(tile: Tile, u: Array) -> Tile:
+    """With fewer rows where they would not divide the batch."""
+    rows = gcd(tile.rows, len(u))
+    return tile._replace(rows=rows, step=min(tile.step, rows))
+
+
+def _by_rows(kernel: Any, tile: Tile, u: Array, out: Any) -> Callable[..., Any]:
     return pl.pallas_call(
-        kernel,
+        partial(kernel, tile),
         out,
-        grid=(len(u) // ROWS,),
-        compiler_params=triton.CompilerParams(num_warps=4, num_stages=3),
+        grid=(len(u) // tile.rows,),
+        compiler_params=triton.CompilerParams(num_warps=tile.warps, num_stages=1),
         interpret=_interpreted(),
+        name=kernel.__name__,
     )
+
+
+def _fma(x: Any, y: Any, z: Any, minus: bool = False) -> Array:
+    """z + x y, or z - x y, as one instruction: by itself Triton under XLA uses two."""
+    if _interpreted():
+        return z - x * y if minus else z + x * y
+    shape = jnp.broadcast_shapes(*map(jnp.shape, (x, y, z)))
+    turned = "{.reg .f32 x; neg.f32 x, $1; fma.rn.f32 $0, x, $2, $3;}"
+    (out,) = triton.elementwise_inline_asm(
+        turned if minus else "fma.rn.f32 $0, $1, $2, $3;",
+        args=[jnp.broadcast_to(jnp.asarray(a, jnp.float32), shape) for a in (x, y, z)],
+        constraints="=f,f,f,f",
+        pack=1,
+        result_shape_dtypes=[jax.ShapeDtypeStruct(shape, jnp.float32)],
+    )
+    return out
 
 
 def _tanh(x: Array) -> Array:
