@@ -7,12 +7,13 @@ sixth more steps together than one alone. Three of a queue (QAM, VINE, ReBRAC), 
 after 11:37, 15:32 and 8:56, were after 12:44, 15:13 and 8:11.
 
 The rest is computed. An agent's step is to VINE's as its matrix products are, which
-`vinerl.train.cost` counts. That is too little for a small step alone (4 members of ReBRAC 1.3 ms,
-by this account 1.0; of FQL 1.5 and 1.2) and about right for one beside a large one, where small
-kernels wait less: 100k steps of ReBRAC beside VINE took 5.0 minutes (5.1 by this account). An
-agent of one's own is taken for VINE. No step was timed in float32: there the chip's peak rates
-stand for it, which is too much, for a step is not products alone. Chunks of five actions (2 to 3%
-more products) and a teacher (18%) are left out.
+`vinerl.train.cost` counts. Steps of four members alone were 0.8 (CGQL) to 1.4 times (IFQL) this
+account; beside a large one, where small kernels wait less, it is about right: 100k steps of ReBRAC
+beside VINE took 5.0 minutes (5.1 by this account). An agent of one's own is taken for VINE. In
+float32 the chip's peak rates stand for what was not timed, which is too much, for a step is not
+products alone: two members of VINE in full float32 made 54 steps a second beside two other runs (40
+alone by this account). Chunks of five actions (2 to 3% more products) and a teacher (18%) are left
+out.
 """
 
 from collections.abc import Sequence
