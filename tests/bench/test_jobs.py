@@ -136,6 +136,7 @@ def test_a_list_for_a_float_field_is_several_members():
         ({"alpha": (1.0, 3.0, 1.0)}, r"--agent.alpha \(1.0, 3.0, 1.0\): a value is given twice"),
         ({"batch_size": 0}, r"--agent.batch_size 0"),
         ({"flow_steps": 0}, r"--agent.flow_steps 0"),
+        ({"best_of": 0}, r"--agent.best_of 0: expected a whole number, 1 or more"),
         ({"horizon": 2.5}, r"--agent.horizon 2.5"),
     ],
 )

@@ -226,3 +226,5 @@ def test_a_policy_is_only_what_acting_needs():
     runs = jax.eval_shape(partial(offline.start, AGENT_OF), stack.members(CONFIG, seeds=(0, 1)))
     policies = jax.eval_shape(evaluate.policies(AGENT_OF), runs)
     assert set(policies) == {"actor"}
+    chooser = stack.maker(MAKE, CONFIG, SPEC, best_of=2)
+    assert set(jax.eval_shape(evaluate.policies(chooser), runs)) == {"actor", "critic"}

@@ -40,6 +40,7 @@ class AgentConfig:
     target: Literal["std", "min"] = "std"  # of the critics: mean less rho std, or minimum
     rho: float = 0.5  # target std: how many standard deviations below the mean
     target_every: int = 1  # gradient steps between target updates
+    best_of: int = 1  # actions drawn to act, of which the critics choose one
     max_grad_norm: float = float("inf")  # clip to it, over all networks together
     # Weights are float32. A GPU multiplies float32 as TF32, unless it is asked for in full.
     precision: Literal["float32", "bfloat16", "full-float32"] = "float32"  # of hidden layers

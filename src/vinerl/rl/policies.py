@@ -1,13 +1,17 @@
 """Ways to turn networks into actions."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from vinerl.errors import InputError
 from vinerl.flow import samplers
 from vinerl.nets.actors import Gaussian, NoisePredictor, VelocityField
-from vinerl.types import Array, Key, Obs, Params, Scalar, rows
+from vinerl.rl.learner import Agent
+from vinerl.types import TIME, Array, Key, Obs, Params, Scalar, rows
 
 Draw = Callable[[Params, Obs, Key], Array]  # (params, obs [B, ...], key) -> action [B, A]
 
@@ -46,6 +50,36 @@ def best_of(n: int, draw: Draw, score: Callable[[Obs, Array], Array]) -> Draw:
         return jnp.take_along_axis(actions, best[None, :, None], axis=0)[0]
 
     return chosen
+
+
+def choosing(agent: Agent) -> Agent:
+    """The agent, acting with the one of its `best_of` draws that its critics value most.
+
+    A draw is whatever it does alone, a choice of its own included; its loss stays what it is. The
+    critics are those that it acts with or, if it acts without, the online ones.
+    """
+    n = agent.config.best_of
+    if n == 1:
+        return agent
+    critic, inputs = agent.networks.get("critic", (None, ()))
+    if critic is None or len(inputs) < 2 or inputs[2:] not in ((), (TIME,)):
+        raise InputError(
+            f"--agent.best_of {n}: this agent has no critic of observations and actions to choose "
+            "with; 1 acts without choosing"
+        )
+
+    def value(params, obs, action):
+        times = [jnp.ones((len(action), 1)) for _ in inputs[2:]]  # what is drawn is at t = 1
+        qs: Any = critic.apply(params, obs, action, *times)
+        return qs.mean(axis=0)
+
+    def policy(state):
+        return {"critic": state.params["critic"]} | agent.policy(state)
+
+    def act(policy, obs, key):
+        return best_of(n, agent.act, partial(value, policy["critic"]))(policy, obs, key)
+
+    return agent._replace(policy=policy, act=act)
 
 
 def tanh_gaussian(gaussian: tuple[Array, Array], key: Key) -> tuple[Array, Array]:

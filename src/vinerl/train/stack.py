@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from vinerl.rl.learner import Agent, AgentConfig, Make
+from vinerl.rl.policies import choosing
 from vinerl.types import Array, Key, Spec
 
 
@@ -49,7 +50,7 @@ def members(cfg: AgentConfig, seeds: Sequence[int]) -> Member:
 
 def maker(make: Make, cfg: AgentConfig, spec: Spec, **fixed) -> AgentOf:
     """From a member to its agent. `fixed` fields hold for all: `noise=0.0`, say, to evaluate."""
-    return lambda member: make(replace(cfg, **(member.floats | fixed)), spec)
+    return lambda member: choosing(make(replace(cfg, **(member.floats | fixed)), spec))
 
 
 def keys(member: Member) -> Keys:

@@ -310,7 +310,7 @@ def check(config: AgentConfig) -> None:
         if get_origin(kind) is Literal and value not in choices:
             raise InputError(f"--agent.{name} {value}: there are {', '.join(map(str, choices))}")
     whole = ("batch_size", "horizon", "critics", "target_every", "actor_every", "draws")
-    for name in (*whole, "lr_steps", "flow_steps"):
+    for name in (*whole, "lr_steps", "flow_steps", "best_of"):
         value = getattr(config, name, 1)
         if not isinstance(value, int) or value < 1:
             raise InputError(f"--agent.{name} {value}: expected a whole number, 1 or more")

@@ -45,7 +45,9 @@ def train(job: Job) -> Run:
         print(warning)
     found = data_of(job)
     spec = spec_of(found.data, job.config)
-    if job.pretrain and not cloning.fields(job.make(job.config, spec)):
+    first = jax.tree.map(lambda x: x[0], stack.members(job.config, job.seeds))
+    agent = agent_of(job, found.data)(first)  # what it refuses is said before there is a folder
+    if job.pretrain and not cloning.fields(agent):
         raise InputError(f"--pretrain {job.pretrain}: {job.agent} has no velocity field to fit")
     job = jobs.claim(job)
     with Owner(job.out) as owner:

@@ -125,11 +125,12 @@ def look(
 def paths(subject: Subject, policies: Params, obs: Obs, draws: int = DRAWS) -> jax.Array:
     """What every member would do after 1 .. K steps in one state [1, ...], [S, K, draws, A].
 
-    Stopped anywhere, a sampler goes the same way on the same key. Actions are in the box.
+    Stopped anywhere, a sampler goes the same way on the same key, so critics choose nothing here.
+    Actions are in the box.
     """
     config: Any = subject.config
     seen = jax.tree.map(lambda x: jnp.repeat(jnp.asarray(x), draws, axis=0), subject.see(obs))
-    makers = [subject.agent_of(stop_at=k) for k in range(1, config.flow_steps + 1)]
+    makers = [subject.agent_of(stop_at=k, best_of=1) for k in range(1, config.flow_steps + 1)]
 
     def one(member, policy):
         key = stack.keys(member).evaluate
