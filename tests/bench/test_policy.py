@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 
 import vinerl
-from tiny import tiny
+from tiny import SIZES, tiny
+from vinerl.bench.run import runs
 from vinerl.bench.run.policy import Policy
 from vinerl.bench.run.runs import Subject, Trained
 from vinerl.data.normalise import Normaliser
 from vinerl.errors import InputError
 from vinerl.rl import learner
-from vinerl.train import stack
+from vinerl.train import checkpoint, offline, stack
 from vinerl.types import Spec
 
 NUMBERS = jax.ShapeDtypeStruct((3,), jnp.float32)
@@ -151,3 +152,71 @@ def test_an_observation_of_another_shape_is_refused_and_is_no_call():
 def test_weights_of_an_unknown_type_are_refused(tmp_path):
     with pytest.raises(InputError, match="weights='float16': one of float32, bfloat16"):
         vinerl.load(tmp_path, weights="float16")  # pyright: ignore[reportArgumentType]
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """Two runs on a file that differ only in what they choose among: 1 action, and 4."""
+    folder, draw = tmp_path_factory.mktemp("pair"), np.random.default_rng(0)
+    arrays = {"observations": draw.normal(size=(40, 3)), "actions": draw.uniform(-1, 1, (40, 2))}
+    arrays |= {"rewards": draw.normal(size=40), "terminals": np.arange(40) % 10 == 9}
+    np.savez(folder / "mine.npz", **arrays)
+    options = SIZES | {"data": folder / "mine.npz", "steps": 4, "seeds": (0, 1), "workers": 1}
+    options |= {"rescale_actions": True}
+    return [vinerl.train(out=folder / f"run-{n}", best_of=n, **options) for n in (1, 4)]
+
+
+def same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_a_policy_that_chooses_acts_after_loading_as_before_it_was_saved(pair, draw):
+    _, run = pair
+    subject = runs.load(run).subject
+    agent_of = subject.agent_of()
+    like = jax.eval_shape(lambda: offline.start(agent_of, subject.members))
+    saved = checkpoint.load(run.checkpoint("state"), like)
+    member, state = jax.tree.map(lambda x: x[1], (saved.member, saved.state))
+    agent, obs = agent_of(member), draw.normal(size=(20, 3)).astype(np.float32)
+    key = jax.random.fold_in(stack.keys(member).evaluate, 0)
+    expected = jax.jit(agent.act)(agent.policy(state), subject.see(obs), key)
+    np.testing.assert_allclose(vinerl.load(run, 1)(obs), expected, atol=1e-5)
+
+
+def test_critics_are_saved_with_a_policy_only_where_they_choose(pair):
+    one, four = (runs.load(run).policies for run in pair)
+    assert (set(one), set(four)) == ({"actor"}, {"actor", "critic"})
+    same(one["actor"], four["actor"])  # learning does not choose
+
+
+def test_a_run_can_choose_among_another_number_afterwards(pair, draw):
+    """With the critics of its state; where its policies have them, with those."""
+    one, four = map(runs.load, pair)
+    later = runs.among(pair[0], one, 4)
+    assert later.subject.config == four.subject.config
+    same(later.policies, four.policies)
+    obs = draw.normal(size=(20, 3))
+    chosen, plain = Policy(four, 0)(obs), Policy(one, 0)(obs)
+    same(Policy(later, 0)(obs), chosen)
+    same(Policy(runs.among(pair[1], four, 1), 0)(obs), plain)
+    assert not np.array_equal(chosen, plain)
+    for card in (pair[0].path / "checkpoints").glob("state-*"):
+        card.unlink()
+    with pytest.raises(InputError, match="has no state of step 4 in its checkpoints"):
+        runs.among(pair[0], one, 2)
+
+
+def test_a_best_of_without_critics_is_refused_before_there_is_a_folder(pair, tmp_path):
+    lines = [
+        "from vinerl.agents import AGENTS",
+        "config, make = AGENTS['vine']",
+        "def blind(cfg, spec):",
+        "    agent = make(cfg, spec)",
+        "    return agent._replace(networks={'actor': agent.networks['actor']})",
+        "BLIND = config, blind",
+    ]
+    (tmp_path / "mine.py").write_text("\n".join(lines))
+    data, out = pair[0].manifest["data"]["path"], tmp_path / "run"
+    with pytest.raises(InputError, match=r"--agent.best_of 2: this agent has no critic"):
+        vinerl.train(f"{tmp_path}/mine.py:BLIND", data=data, best_of=2, out=out, steps=4)
+    assert not out.exists()

@@ -278,6 +278,15 @@ def test_commands_find_the_run(done, tmp_path, capsys):
         commands.compare([str(done.run.path)])
 
 
+def test_a_finished_run_is_evaluated_with_the_best_of_several_actions(done, capsys):
+    commands.evaluate([str(done.run.path), "--best-of", "3", "--episodes", "1", "--workers", "1"])
+    (file,) = done.run.path.glob("evaluation-000000020-1x1-best_of3.json")
+    ((one,), (other,)) = json.loads(file.read_text())["episodes"]["eval/success"]
+    file.unlink()
+    assert one["path"] != other["path"]
+    assert "mean " in capsys.readouterr().out
+
+
 def test_pictures_can_be_drawn_again(done, capsys):
     (done.run.path / "curve.png").unlink()
     commands.plot([str(done.run.path)])
@@ -327,6 +336,7 @@ def test_a_folder_without_a_run_is_an_input_error(tmp_path):
         ({"episodes": 0}, "--episodes 0: at least 1"),
         ({"stream": -1}, "--stream -1: at least 1"),
         ({"stop_at": 9}, "expected 1 to flow_steps, which is 3"),
+        ({"best_of": 0}, "--agent.best_of 0: expected a whole number, 1 or more"),
     ],
 )
 def test_an_evaluation_that_cannot_be_is_refused(done, options, said):

@@ -167,6 +167,7 @@ class Evaluate:
     episodes: int = 50  # episodes of each member
     noise: Given[float] = None  # scale of the sampler's noise; 0 acts without (else the run's own)
     stop_at: Given[int] = None  # act with the estimate after this many steps of the sampler
+    best_of: Given[int] = None  # actions drawn, of which the critics choose one (else the run's)
     step: Given[int] = None  # of the checkpoint (else the newest)
     stream: int = 1  # another number gives other starts and noises
     workers: Given[int] = None  # processes that step environments (else one a core)
@@ -183,6 +184,7 @@ def evaluate(args: list[str]) -> None:
         episodes=asked.episodes,
         noise=asked.noise,
         stop_at=asked.stop_at,
+        best_of=asked.best_of,
         step=asked.step,
         stream=asked.stream,
         workers=asked.workers,
@@ -190,7 +192,8 @@ def evaluate(args: list[str]) -> None:
     if asked.video:
         from vinerl.bench.pictures import video
 
-        for path in video.film(run, asked.step, asked.noise, asked.stop_at, asked.stream):
+        how = asked.step, asked.noise, asked.stop_at, asked.stream, asked.best_of
+        for path in video.film(run, *how):
             print(path)
 
 

@@ -39,6 +39,7 @@ def film(
     noise: float | None = None,
     stop_at: int | None = None,
     stream: int = 1,
+    best_of: int | None = None,
 ) -> list[Path]:
     """The first episode of every member, one file each."""
     headless()
@@ -46,6 +47,8 @@ def film(
     if not manifest["task"]:
         raise InputError(f"{run.path} was trained on a file: there is no environment to film")
     fixed = {k: v for k, v in {"noise": noise, "stop_at": stop_at}.items() if v is not None}
+    if best_of is not None:
+        trained = runs.among(run, trained, best_of)
     subject = trained.subject
     act = evaluate.acting(subject.agent_of(**fixed))
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)

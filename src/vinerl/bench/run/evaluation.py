@@ -136,6 +136,7 @@ def again(
     noise: float | None = None,
     step: int | None = None,
     stop_at: int | None = None,
+    best_of: int | None = None,
     stream: int = 1,
     workers: int | None = None,
 ) -> np.ndarray:
@@ -144,12 +145,14 @@ def again(
         if value < 1:
             raise InputError(f"{name} {value}: at least 1 is needed")
     task, trained = _task(run), runs.load(run, step)
-    subject, config = trained.subject, trained.subject.config
-    fixed = {"noise": noise} if noise is not None else {}
-    fixed |= {"stop_at": stop_at} if stop_at is not None else {}
+    config, asked = trained.subject.config, {"noise": noise, "stop_at": stop_at, "best_of": best_of}
+    fixed = {name: value for name, value in asked.items() if value is not None}
     if without := [name for name in fixed if not hasattr(config, name)]:
         raise InputError(f"--{without[0].replace('_', '-')}: this agent's config has no such field")
     jobs.check(replace(config, **fixed))
+    if best_of is not None:
+        trained = runs.among(run, trained, best_of)
+    subject = trained.subject
     slots = len(subject.members.seed) * min(LANES, episodes)
     evaluator = Evaluator(subject, Pool(task.env, slots, workers or provenance.cores()))
     try:

@@ -8,7 +8,8 @@ curve.png        success and what goes with it; paths.png: where the policies we
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ from vinerl.data.repair import Box
 from vinerl.errors import InputError
 from vinerl.rl import learner
 from vinerl.rl.learner import AgentConfig, Make
-from vinerl.train import checkpoint, metrics, stack
+from vinerl.train import checkpoint, evaluate, metrics, offline, stack
 from vinerl.types import Obs, Params, Spec
 
 
@@ -121,6 +122,19 @@ def load(run: Run, step: int | None = None) -> Trained:
     box = Box(np.array(actions["low"]), np.array(actions["high"])) if actions else None
     subject = Subject(config, make, spec, members, normaliser, box)
     return Trained(subject, tree["policy"], int(checkpoint.card(path)["step"]))
+
+
+def among(run: Run, trained: Trained, best_of: int) -> Trained:
+    """The same, choosing among so many actions. Critics that its policies lack are in the state."""
+    subject = trained.subject
+    subject = subject._replace(config=replace(subject.config, best_of=best_of))
+    agent_of = stack.maker(subject.make, subject.config, subject.spec)
+    like = jax.eval_shape(partial(offline.start, agent_of), subject.members)
+    policies = evaluate.policies(agent_of)
+    if set(jax.eval_shape(policies, like)) <= set(trained.policies):
+        return trained._replace(subject=subject)
+    state = checkpoint.load(run.checkpoint("state", trained.step), like)
+    return trained._replace(subject=subject, policies=jax.device_get(policies(state)))
 
 
 def draw(run: Run, manifest: dict[str, Any] | None = None) -> list[Path]:
