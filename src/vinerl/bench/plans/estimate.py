@@ -1,10 +1,10 @@
 """What runs take on an H200, alone and side by side: measured for VINE, counted for the others.
 
 Measured at antmaze sizes in bfloat16, the device to itself: a step of VINE (batches of 512) took
-2.1 ms for 4 members, 4.8 for 12 and, with its evaluations beside it, about 3 for 6; compiling 40
-to 75 s; the evaluation at the end 45 s and more. Two runs that share the GPU through MPS make a
-sixth more steps together than one alone. Three of a queue (QAM, VINE, ReBRAC), planned to be over
-after 11:37, 15:32 and 8:56, were after 12:44, 15:13 and 8:11.
+2.1 to 2.2 ms for 4 members, 4.7 to 4.8 for 12 and, with its evaluations beside it, about 3 for 6;
+compiling 40 to 75 s; the evaluation at the end 45 s and more. Two runs that share the GPU through
+MPS make a sixth more steps together than one alone. Three of a queue (QAM, VINE, ReBRAC), planned
+to be over after 11:37, 15:32 and 8:56, were after 12:44, 15:13 and 8:11.
 
 The rest is computed. An agent's step is to VINE's as its matrix products are, which
 `vinerl.train.cost` counts. Steps of four members alone were 0.8 (CGQL) to 1.4 times (IFQL) this
