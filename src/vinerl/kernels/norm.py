@@ -22,6 +22,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from vinerl import kernels
+from vinerl.kernels.arithmetic import fma, gelu, interpreted
 from vinerl.types import Array
 
 
@@ -39,7 +40,6 @@ BACK = Tile(rows=32, step=4, warps=4, ahead=True)  # each leaves three column su
 FEWEST = 16  # a batch is a multiple of this
 LANES = 32 * 16  # bytes that a warp reads at once
 EPSILON = 1e-6  # as in Flax
-A, B = 0.7978845608028654, 0.044715  # gelu(z) = z (1 + tanh(A (z + B z^3))) / 2
 
 
 def fits(width: int, x: Array, dtype: Any, activation: Any) -> bool:
@@ -77,10 +77,10 @@ def _forward(tile, u, bias, scale, offset, y):
     bias, scale, offset = ([x[p][None] for p in pieces] for x in (bias, scale, offset))
 
     def some(rows, us, carry):
-        g, _ = _each(_gelu, [x + b for x, b in zip(us, bias, strict=True)])
+        g, _ = _each(gelu, [x + b for x, b in zip(us, bias, strict=True)])
         normal, _ = _normal(g)
         for p, n, s, o in zip(pieces, normal, scale, offset, strict=True):
-            y[rows, p] = _fma(n, s, o).astype(y.dtype)
+            y[rows, p] = fma(n, s, o).astype(y.dtype)
         return carry
 
     _walk(tile, lambda rows: [u[rows, p] for p in pieces], some, ())
@@ -92,17 +92,17 @@ def _backward(tile, u, bias, scale, dy, du, sums):
 
     def some(rows, read, columns):
         us, ds = read
-        g, slope = _each(_gelu, [x + b for x, b in zip(us, bias, strict=True)])
+        g, slope = _each(gelu, [x + b for x, b in zip(us, bias, strict=True)])
         normal, rate = _normal(g)
         ds = [d.astype(jnp.float32) for d in ds]
         inner = [d * s for d, s in zip(ds, scale, strict=True)]
         mean, along = rate * _mean(inner), rate * _mean_product(inner, normal)
 
         def piece(p, columns, d, normal, inner, slope):
-            dz = slope * _fma(normal, -along, _fma(inner, rate, -mean))
+            dz = slope * fma(normal, -along, fma(inner, rate, -mean))
             du[rows, p] = dz.astype(du.dtype)
             dz_sum, scale_sum, d_sum = columns
-            return dz_sum + dz, _fma(d, normal, scale_sum), d_sum + d
+            return dz_sum + dz, fma(d, normal, scale_sum), d_sum + d
 
         return list(map(piece, pieces, columns, ds, normal, inner, slope))
 
@@ -138,15 +138,6 @@ def _each(function: Callable, xs: Sequence[Array]) -> Any:
     return zip(*map(function, xs), strict=True)
 
 
-def _gelu(z: Array) -> tuple[Array, Array]:
-    """gelu(z) and its derivative."""
-    square = z * z
-    th = _tanh(z * _fma(square, A * B, A))
-    half = _fma(th, 0.5, 0.5)
-    inner = z * _fma(square, 3 * A * B, A)  # z times the derivative of tanh's argument
-    return z * half, _fma(half, _fma(inner, th, inner, minus=True), half)
-
-
 def _normal(g: Sequence[Array]) -> tuple[list[Array], Array]:
     """g with mean 0 and variance 1 in every row, and what it was multiplied by."""
     mean = _mean(g)
@@ -164,7 +155,7 @@ def _mean(xs: Sequence[Array]) -> Array:
 def _mean_product(xs: Sequence[Array], ys: Sequence[Array]) -> Array:
     total = xs[0] * ys[0]
     for x, y in zip(xs[1:], ys[1:], strict=True):
-        total = _fma(x, y, total)
+        total = fma(x, y, total)
     return _mean([total]) / len(xs)
 
 
@@ -185,31 +176,6 @@ def _by_rows(kernel: Any, tile: Tile, u: Array, out: Any) -> Callable[..., Any]:
         out,
         grid=(len(u) // tile.rows,),
         compiler_params=triton.CompilerParams(num_warps=tile.warps, num_stages=1),
-        interpret=_interpreted(),
+        interpret=interpreted(),
         name=kernel.__name__,
     )
-
-
-def _fma(x: Any, y: Any, z: Any, minus: bool = False) -> Array:
-    """z + x y, or z - x y, as one instruction: by itself Triton under XLA uses two."""
-    if _interpreted():
-        return z - x * y if minus else z + x * y
-    shape = jnp.broadcast_shapes(*map(jnp.shape, (x, y, z)))
-    turned = "{.reg .f32 x; neg.f32 x, $1; fma.rn.f32 $0, x, $2, $3;}"
-    (out,) = triton.elementwise_inline_asm(
-        turned if minus else "fma.rn.f32 $0, $1, $2, $3;",
-        args=[jnp.broadcast_to(jnp.asarray(a, jnp.float32), shape) for a in (x, y, z)],
-        constraints="=f,f,f,f",
-        pack=1,
-        result_shape_dtypes=[jax.ShapeDtypeStruct(shape, jnp.float32)],
-    )
-    return out
-
-
-def _tanh(x: Array) -> Array:
-    return jnp.tanh(x) if _interpreted() else triton.approx_tanh(x)
-
-
-def _interpreted() -> bool:
-    """Without a GPU the kernel runs as plain JAX, slowly: for tests."""
-    return jax.default_backend() != "gpu"

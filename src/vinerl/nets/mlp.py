@@ -12,7 +12,7 @@ from typing import Any
 import flax.linen as nn
 import jax.numpy as jnp
 
-from vinerl.kernels import norm
+from vinerl.kernels import gelu, norm
 from vinerl.types import Array, Params
 
 Dense = partial(nn.Dense, kernel_init=nn.initializers.xavier_uniform())
@@ -46,9 +46,14 @@ class Hidden(nn.Module):
         for i, width in enumerate(self.widths):
             dense, scaled = f"Dense_{i}", f"LayerNorm_{i}"  # the same parameters either way
             entering = jnp.promote_types(x.dtype, self.dtype)
-            if self.layer_norm and norm.fits(width, x, self.dtype, self.activation):
+            fits = norm.fits if self.layer_norm else gelu.fits
+            if fits(width, x, self.dtype, self.activation):
                 product, bias = Product(width, entering, name=dense)(x)
-                x = norm.gelu_norm(product, bias, *Affine(width, name=scaled)())
+                product = product.astype(self.dtype)
+                if self.layer_norm:
+                    x = norm.gelu_norm(product, bias, *Affine(width, name=scaled)())
+                else:
+                    x = gelu.bias_gelu(product, bias)
                 continue
             x = self.activation(Dense(width, dtype=entering, name=dense)(x).astype(self.dtype))
             x = nn.LayerNorm(dtype=self.dtype, name=scaled)(x) if self.layer_norm else x
