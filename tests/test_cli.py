@@ -243,9 +243,11 @@ def test_a_folder_that_holds_a_run_is_refused(refused, tmp_path):
     assert "there already holds a run" in error
 
 
-def python(*args, cwd, **env):
+def python(*args, cwd, source=SOURCE, **env):
     """A Python of its own that knows the package by its sources alone."""
-    env = os.environ | {"PYTHONPATH": str(SOURCE), "JAX_PLATFORMS": "cpu"} | env
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)  # others may lie there
+    paths = [str(source), *(path for path in given if path and not Path(path, "vinerl").exists())]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "JAX_PLATFORMS": "cpu"} | env
     command = [sys.executable, *map(str, args)]
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
@@ -329,7 +331,7 @@ def test_a_run_needs_no_installation_no_git_no_pictures_and_no_live_display(tmp_
     said = python(
         *["-m", "vinerl", "train", "--data", "mine.npz", *tiny.split()],
         cwd=folder,
-        PYTHONPATH=str(copy),
+        source=copy,
         PATH="",
         VINERL_COMMIT="abc123",
         JAX_DISABLE_MOST_OPTIMIZATIONS="1",

@@ -20,7 +20,8 @@ def daemon(tmp_path, monkeypatch):
     script.parent.mkdir()
     script.write_text(SCRIPT.format(log=log))
     script.chmod(0o755)
-    environment = {k: v for k, v in os.environ.items() if k not in sharing.CHOSEN}
+    chosen = {*sharing.CHOSEN, *sharing.FOLDERS}
+    environment = {k: v for k, v in os.environ.items() if k not in chosen}
     monkeypatch.setattr(os, "environ", environment)
     os.environ["PATH"] = f"{script.parent}:{os.environ['PATH']}"
     monkeypatch.setattr(provenance, "has_gpu", lambda: True)

@@ -109,7 +109,20 @@ def test_cells_on_other_data_are_not_averaged(tmp_path):
     publish(tmp_path, "fql", LARGE, 150_000, dict.fromkeys(range(4), 0.9), data=other)
     found = ours(tmp_path, "antmaze-large", 1, "fql", 150_000)
     assert {x.mean for x in found} == {0.5, 0.9}
-    assert "50 [50, 50] (4) **out**" in table1_page.markdown(numbers(tmp_path), [])
+    assert "50 [50, 50] (4, float32) **out**" in table1_page.markdown(numbers(tmp_path), [])
+
+
+def test_two_precisions_of_a_cell_are_one_cell_and_say_which_is_which(tmp_path):
+    publish(tmp_path, "vine", LARGE, 150_000, {0: 0.5}, fields={"precision": "bfloat16"})
+    publish(tmp_path, "vine", LARGE, 150_000, {0: 0.75, 1: 0.75})
+    found = ours(tmp_path, "antmaze-large", 1, "vine", 150_000)
+    assert {(x.precision, x.mean) for x in found} == {("bfloat16", 0.5), ("float32", 0.75)}
+    text = table1_page.markdown(numbers(tmp_path), [])
+    assert "50 (1) alone" in text.replace(" [nan, nan]", "").replace(" [50, 50]", "")
+    assert "75 [75, 75] (2, float32) alone" in text
+    assert "Of 600 cells there are 1 after 150k steps (1 alone)" in text
+    named = [row[1] for row in results.table(results.read(tmp_path))[1:]]
+    assert sorted(named) == ["vine, bfloat16", "vine, float32"]
 
 
 def test_a_second_set_of_data_is_no_cell_of_the_table(tmp_path):

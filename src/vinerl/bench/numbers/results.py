@@ -9,6 +9,7 @@ them.
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -180,17 +181,33 @@ def name(recipe: dict[str, Any]) -> str:
     return label(recipe) + which_data(recipe)
 
 
+def names(found: Sequence[Cell]) -> list[str]:
+    """Of each cell; with its precision where a task has that name in several."""
+    about = [(c.recipe["task"], c.recipe["steps"], name(c.recipe)) for c in found]
+    precise = [precision(cell.recipe) for cell in found]
+    count = Counter(one for one, _ in set(zip(about, precise, strict=True)))
+    return [
+        f"{one[-1]}, {how}" if count[one] > 1 else one[-1]
+        for one, how in zip(about, precise, strict=True)
+    ]
+
+
+def precision(recipe: dict[str, Any]) -> str:
+    return recipe["agent"]["config"]["precision"]
+
+
 def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:
     """A row a cell, with what differs between the seeds in it."""
     rows = [("task", "agent", "steps", "seeds", "success", "differing")]
-    for cell in sorted(cells(seeds), key=lambda c: (c.recipe["task"], c.recipe["steps"])):
+    found = sorted(cells(seeds), key=lambda c: (c.recipe["task"], c.recipe["steps"]))
+    for cell, called in zip(found, names(found), strict=True):
         mean, low, high = cell.mean()
         told = "; ".join(f"{k} {', '.join(v)}" for k, v in cell.differing().items())
         ended = all(seed.facts["final"] for seed in cell.seeds)
         rows.append(
             (
                 str(where(cell.recipe).parent),
-                name(cell.recipe),
+                called,
                 f"{cell.recipe['steps'] // 1000}k",
                 str(len(cell.seeds)),
                 f"{mean:.3f} [{low:.3f}, {high:.3f}]",

@@ -55,8 +55,13 @@ def as_published(recipe: dict[str, Any]) -> bool:
 
 
 def rows(seeds: Sequence[Seed]) -> list[Row]:
-    """By task and length. Where a name is there twice, hashes of the recipes are put to it."""
-    found = sorted(map(_row, results.cells(seeds)), key=lambda row: (row.task, row.steps, row.name))
+    """By task and length. Where even with its precision a name is there twice, hashes of the
+    recipes are put to it."""
+    cells = results.cells(seeds)
+    found = sorted(
+        (_row(cell, name) for cell, name in zip(cells, results.names(cells), strict=True)),
+        key=lambda row: (row.task, row.steps, row.name),
+    )
     count = Counter((row.task, row.steps, row.name) for row in found)
     return [
         row._replace(name=f"{row.name} ({row.key[-8:]})")
@@ -107,11 +112,11 @@ def origin(recipe: dict[str, Any]) -> str:
     return recipe["data"].get("origin", "regenerated")
 
 
-def _row(cell: Cell) -> Row:
-    lines = {name: _lines(cell, name) for name in LINES}
+def _row(cell: Cell, name: str) -> Row:
+    lines = {one: _lines(cell, one) for one in LINES}
     key = results.where(cell.recipe).as_posix()
-    found = {name: line for name, line in lines.items() if len(line.x)}
-    return Row(cell, key, results.name(cell.recipe), found)
+    found = {one: line for one, line in lines.items() if len(line.x)}
+    return Row(cell, key, name, found)
 
 
 def _lines(cell: Cell, name: str) -> Lines:

@@ -34,6 +34,13 @@ PLACES = [*((domain, task) for domain in DOMAINS for task in (*TASKS, None)), (A
 Cells = Mapping[tuple[Key, int], Sequence[Cell]]  # by what they are about, and their steps
 
 
+class Mean(NamedTuple):
+    """Of ours."""
+
+    over: np.ndarray  # [N]: seeds; for "all", means of tasks
+    precision: str = ""  # of a single cell
+
+
 class Number(NamedTuple):
     """A line of table1.csv; a field that is None is empty."""
 
@@ -50,6 +57,7 @@ class Number(NamedTuple):
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
+    precision: str = ""  # of ours, in a single task
 
 
 def cost(folder: Path) -> str:
@@ -147,23 +155,23 @@ def numbers(cells: Cells) -> list[Number]:
     return found
 
 
-def scores(cells: Cells, key: Key, steps: int) -> list[np.ndarray]:
-    """What the mean of each of our cells is over: seeds; for "all", means of tasks.
-
-    A domain is there when its five tasks are, with the seeds that all of them have.
-    """
+def scores(cells: Cells, key: Key, steps: int) -> list[Mean]:
+    """Of each of our cells. A domain is there when its five tasks are, with the seeds that all of
+    them have."""
     if key.task:
-        return [cell.scores for cell in cells.get((key, steps), ())]
+        there = cells.get((key, steps), ())
+        return [Mean(cell.scores, results.precision(cell.recipe)) for cell in there]
     domains = DOMAINS if key.domain == ALL else (key.domain,)
     parts = [cells.get((Key(key.agent, d, t), steps)) for d in domains for t in TASKS]
     there = [max(part, key=lambda cell: len(cell.seeds)) for part in parts if part]
     if len(there) < len(parts):
         return []
     if key.domain == ALL:
-        return [np.array([cell.scores.mean() for cell in there])]
+        return [Mean(np.array([cell.scores.mean() for cell in there]))]
     by_seed = [{seed.seed: seed.score for seed in cell.seeds} for cell in there]
     common = sorted(set.intersection(*map(set, by_seed)))
-    return [np.array([np.mean([of[seed] for of in by_seed]) for seed in common])] if common else []
+    means = np.array([np.mean([of[seed] for of in by_seed]) for seed in common])
+    return [Mean(means)] if common else []
 
 
 def published(key: Key, steps: int) -> Published | None:
@@ -192,12 +200,12 @@ def _number(key: Key, whose: str, steps: int, score: Score, count: int | None = 
     return Number(*_about(key, whose, steps), count, *score)
 
 
-def _ours(key: Key, steps: int, found: np.ndarray, theirs: Published | None) -> Number:
-    score = Score(float(found.mean()), *stats.bootstrap(found).tolist())
-    ours = _number(key, "ours", steps, score, len(found))
+def _ours(key: Key, steps: int, found: Mean, theirs: Published | None) -> Number:
+    score = Score(float(found.over.mean()), *stats.bootstrap(found.over).tolist())
+    ours = _number(key, "ours", steps, score, len(found.over))._replace(precision=found.precision)
     if not theirs:
         return ours._replace(verdict="alone")
-    gap, inside = beside.compare(found, theirs)
+    gap, inside = beside.compare(found.over, theirs)
     value, low, high = map(float, gap)
     told = {"difference": value, "difference_low": low, "difference_high": high}
     return ours._replace(verdict="inside" if inside else "outside", **told)

@@ -35,7 +35,9 @@ def draw(seeds: Sequence[Seed], path: Path) -> Path | None:
         for at, rows in zip(axes.flat, found, strict=False):
             for colour, row in zip(COLOURS, rows, strict=False):
                 curve = row.lines["success"]
-                told = f"ours, to {length(row.steps)}{results.which_data(row.cell.recipe)}"
+                recipe = row.cell.recipe
+                told = f"ours, to {length(row.steps)}, {results.precision(recipe)}"
+                told += results.which_data(recipe)
                 band(at, curve.x, curve.y.T, told, colour)
             _others(at, rows)
             title = f"{rows[0].task}: {rows[0].cell.recipe['agent']['name']}"

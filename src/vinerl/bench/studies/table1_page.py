@@ -12,15 +12,16 @@ from vinerl.bench.run.tuned import DOMAINS
 from vinerl.bench.studies.table1 import AGENTS, ALL, PLACES, Number, length
 
 MARKS = {"inside": "in", "outside": "**out**", "alone": "alone"}
+USUAL = "bfloat16"
 INTRO = f"""# Table 1
 
 Success in percent, mean and 95% interval. *Published* are {reference.QAM}, with intervals over \
 seeds; for VINE, whose seeds were not published, the paper's own. *Ours* were run as published, on \
 the data that `vinerl results table` tells; behind the interval over seeds stands how many there \
-are. **in**: the 95% interval of the difference, both sides' seeds drawn anew, has 0 in it (VINE, \
-and others before 1M steps: the published mean drawn from its interval); **out**: it has not; \
-**alone**: nobody published anything after as many steps. Cells after other numbers of steps stand \
-in rows of their own, and {NONE} is a cell that nobody has.
+are, and the precision if it is not {USUAL}. **in**: the 95% interval of the difference, both \
+sides' seeds drawn anew, has 0 in it (VINE, and others before 1M steps: the published mean drawn \
+from its interval); **out**: it has not; **alone**: nobody published anything after as many steps. \
+Cells after other numbers of steps stand in rows of their own, and {NONE} is a cell that nobody has.
 """
 
 
@@ -36,12 +37,15 @@ def markdown(found: Sequence[Number], pairs: Sequence[Pair]) -> str:
 
 
 def counted(found: Sequence[Number]) -> str:
-    """How many cells there are after how many steps."""
+    """How many cells there are after how many steps; of one in two precisions, that with more
+    seeds."""
     cells = [x for x in found if x.whose == "ours" and x.task]
     whole = sum(x.steps == FINAL for x in found if x.whose == "paper" and x.task)
     parts = []
     for steps in sorted({x.steps for x in cells}):
-        there = [x.verdict for x in cells if x.steps == steps and x.verdict != "missing"]
+        some = [x for x in cells if x.steps == steps and x.verdict != "missing"]
+        most = {(x.domain, x.task, x.agent): x for x in sorted(some, key=lambda x: x.over or 0)}
+        there = [x.verdict for x in most.values()]
         kinds = ", ".join(f"{there.count(kind)} {kind}" for kind in MARKS if kind in there)
         parts.append(f"{len(there)} after {length(steps)} steps{f' ({kinds})' if kinds else ''}")
     return f"Of {whole} cells there are {', '.join(parts)}."
@@ -72,7 +76,8 @@ def _words(x: Number) -> str:
     if x.mean is None or x.low is None or x.high is None:
         return NONE
     score = f"{100 * x.mean:.0f} [{100 * x.low:.0f}, {100 * x.high:.0f}]"
-    return f"{score} ({x.over}) {MARKS[x.verdict]}" if x.verdict else score
+    precise = f", {x.precision}" if x.precision not in ("", USUAL) else ""
+    return f"{score} ({x.over}{precise}) {MARKS[x.verdict]}" if x.verdict else score
 
 
 def as_csv(found: Sequence[Number]) -> str:
