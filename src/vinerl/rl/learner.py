@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import isinf
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -92,14 +91,8 @@ Make = Callable[[Any, Spec], Agent]  # from a config and what the data look like
 
 
 def optimizer(config: AgentConfig) -> optax.GradientTransformation:
-    """Adam up to its step size, which depends on the step.
-
-    Clipping waits for the gradients of all networks, so without a limit there is none.
-    """
-    limit = config.max_grad_norm
-    unlimited = isinstance(limit, float) and isinf(limit)  # no float of a member: a number here
-    clip = optax.identity() if unlimited else optax.clip_by_global_norm(limit)
-    return optax.chain(clip, optax.scale_by_adam())
+    """Adam up to its step size, which depends on the step."""
+    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam())
 
 
 def learning_rate(config: AgentConfig, step: Array) -> Array:
