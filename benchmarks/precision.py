@@ -181,7 +181,13 @@ def draw(rows: Sequence[lines.Row], path: Path, batches: int) -> Path:
             axes.set_title(f"{title} weights" if title == "fresh" else title, loc="left")
         grid[0, 0].set_yticks(range(len(layers)), layers, fontsize=6)
         grid[0, 0].set_ylim(len(layers) - 0.4, -0.6)
-        grid[0, 0].legend(frameon=False, fontsize=7)
+        figure.legend(
+            *grid[0, 0].get_legend_handles_labels(),
+            loc="outside lower center",
+            ncols=len(variants),
+            frameon=False,
+            fontsize=7,
+        )
         device = jax.devices()[0].device_kind
         head = (
             f"Error of the gradient, {device}, {batches} batches: median, and a line to the worst"

@@ -29,7 +29,7 @@ TIMED = 100  # steps without the profiler
 TOP = 25  # kernels that are named
 KINDS = {  # the first that a kernel's name, in small letters, is like
     "matrix products": ("*gemm*", "nvjet_*", "*cutlass*", "*xmma*"),
-    "our own": ("_forward*", "_backward*"),
+    "our own": ("_forward*", "_backward*", "gelu_*"),
     "reductions": ("*reduce*",),
     "copies": ("memcpy*", "memset*", "*copy*", "*transpose*", "*concatenate*", "*slice*"),
     "elementwise": ("loop_*", "wrapped_*", "input_*"),

@@ -129,9 +129,19 @@ def test_only_seeds_that_both_have_are_compared(folder):
     (gap,) = ablation.gaps(block(folder))
     assert gap.seeds == 2
     assert float(gap.difference.value) == pytest.approx(-0.2)
-    add(folder, "vine", 10.0, [1.0], first=9)
-    assert block(folder).variants[0].best == 10.0
-    assert ablation.gaps(block(folder)) == []
+
+
+def test_only_seeds_that_the_queue_asks_for_count(folder):
+    """Four more at one alpha, with other numbers, change nothing; alone they are no cell."""
+    add(folder, "vine", 10.0, [0.9, 0.9, 0.1, 0.1, 0.1, 0.1])
+    add(folder, "vine", 30.0, [0.8, 0.8])
+    add(folder, "vine", 3.0, [1.0], first=9)
+    variant = block(folder).variants[0]
+    assert (variant.best, set(variant.there)) == (10.0, {10.0, 30.0})
+    assert variant.there[10.0].scores.tolist() == [0.9, 0.9]
+    add(folder, "euler", 3.0, [0.9, 0.9])
+    (gap,) = ablation.gaps(block(folder))
+    assert float(gap.difference.value) == 0.0
 
 
 def test_other_configs_and_other_phases_are_not_the_queues(folder):
@@ -192,4 +202,4 @@ def test_a_section_on_a_second_set_of_data_has_the_cells_of_that_set(folder):
     add(folder, "vine", 3.0, [0.7, 0.9], data=data[1])
     again, usual = (found.variants[0].there[3.0] for found in ablation.blocks(folder))
     assert again.scores.tolist() == [0.7, 0.9]
-    assert usual.scores.tolist() == [0.1, 0.2, 0.3]
+    assert usual.scores.tolist() == [0.1, 0.2]  # the seeds that are asked for

@@ -15,7 +15,7 @@ import pytest
 from vinerl import cli, disk
 from vinerl.bench.commands import training
 from vinerl.bench.numbers import publishing, report, results
-from vinerl.bench.plans import entries, leash, queue, shift
+from vinerl.bench.plans import entries, estimate, leash, queue, shift
 from vinerl.bench.plans.entries import Dataset, Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.bench.run import jobs, manifests, provenance
@@ -28,6 +28,13 @@ ANT = "antmaze-large-navigate-singletask-task2-v0"
 SCENE = "scene-play-singletask-task4-v0"
 CUBE = "cube-double-play-singletask-task1-v0"
 POINT = "pointmaze-medium-navigate-singletask-task1-v0"
+
+
+@pytest.fixture(autouse=True)
+def step(monkeypatch):
+    """Milliseconds that plans are made with here, whatever was measured last."""
+    monkeypatch.setattr(estimate, "STEP", 0.85)
+    monkeypatch.setattr(estimate, "MEMBER", 0.34)
 
 
 @pytest.fixture

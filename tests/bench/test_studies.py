@@ -354,3 +354,10 @@ def test_an_unknown_study_is_told_all_names():
     folder = str(PUBLISHED.parents[1])
     with pytest.raises(InputError, match=r"there are toy, ladder, .*curves, .*ablation-sampler"):
         reproduce.reproduce(["tarot", "--folder", folder])
+
+
+def test_names_that_stand_beside_one_another_have_different_colours():
+    found = curves.apart([["a", "b"], ["c", "a"], ["c", "d", "b"]], ["red", "green", "blue"])
+    assert found == {"a": "red", "b": "green", "c": "blue", "d": "red"}
+    crowded = curves.apart([["a", "b", "c"]], ["red", "green"])
+    assert list(crowded.values()) == ["red", "green", "red"]

@@ -194,7 +194,7 @@ def test_a_dry_run_tells_members_and_cost_and_leaves_nothing(spec, tmp_path, cap
     cli.main(["sweep", str(spec(CROSSED)), "--dry-run", "--jobs", "2"])
     said = capsys.readouterr().out.splitlines()
     assert said[0].split() == ["run", "members", "steps", "done", "about"]
-    assert [line.split()[1:] for line in said[1:5]] == [["6", "2000", "0", "2:06"]] * 4
+    assert [line.split()[1:] for line in said[1:5]] == [["6", "2000", "0", "2:04"]] * 4
     assert said[5].startswith("in all about 4:22 ")  # 2 x (120 + 2 x 6.36 x 6 / 7)
     assert not (tmp_path / "runs").exists()
 
@@ -206,7 +206,7 @@ def test_a_dry_run_tells_what_is_done(spec, tmp_path, capsys):
     pretend(cells[1], tmp_path / cells[1].name, ended=False)
     cli.main(["sweep", str(path), "--dry-run", "--out", str(tmp_path)])
     said = [line.split()[3:] for line in capsys.readouterr().out.splitlines()[1:4]]
-    assert said == [["2000", "-"], ["500", "2:05"], ["0", "2:06"]]
+    assert said == [["2000", "-"], ["500", "2:03"], ["0", "2:04"]]
 
 
 def test_the_table_has_a_row_for_members_that_differ_in_their_seed_alone(spec, tmp_path):

@@ -151,7 +151,7 @@ def test_a_domain_is_there_with_its_fifth_task_and_the_seeds_of_all(tmp_path):
 
 
 def test_what_is_missing_costs_what_the_queue_says(tmp_path):
-    """120 s besides the steps, which are to VINE's 2.43 ms (four members) as their products are;
+    """120 s besides the steps, which are to VINE's 2.07 ms (four members) as their products are;
     two seeds of one cell are there.
     """
     (tmp_path / "queue.toml").write_text(QUEUE)
@@ -159,15 +159,15 @@ def test_what_is_missing_costs_what_the_queue_says(tmp_path):
     rows = {line.split()[0]: line.split() for line in table1.cost(tmp_path).splitlines()[1:]}
     rows_of = lambda agent: 512 if agent == "vine" else 256
     share = {a: estimate.PRODUCTS[a] * rows_of(a) / (115.5 * 512) for a in AGENTS}
-    run = 120 + 150 * 2.431 * sum(share.values()) / len(AGENTS)  # the mean one
+    run = 120 + 150 * 2.068 * sum(share.values()) / len(AGENTS)  # the mean one
     seconds = lambda text: sum(60**i * int(x) for i, x in enumerate(reversed(text.split(":"))))
     assert rows["antmaze-giant"][1] == "75"
     assert seconds(rows["antmaze-giant"][3]) == pytest.approx(75 * run, abs=1)
     assert rows["antmaze-large"][1] == "75"
-    less = 150 * 2 * 0.374 * share["fql"]
+    less = 150 * 2 * 0.297 * share["fql"]
     assert seconds(rows["antmaze-large"][3]) == pytest.approx(75 * run - less, abs=1)
     assert seconds(rows["all"][3]) == pytest.approx(600 * run - less, abs=1)
-    long = run + 850 * 2.431 * sum(share.values()) / len(AGENTS)
+    long = run + 850 * 2.068 * sum(share.values()) / len(AGENTS)
     assert seconds(rows["all"][6]) == pytest.approx(600 * long, abs=1)
     assert rows["humanoidmaze-large"][-2:] == ["official", "files"]
 

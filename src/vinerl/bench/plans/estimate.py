@@ -1,19 +1,17 @@
 """What runs take on an H200, alone and side by side: measured for VINE, counted for the others.
 
-Measured at antmaze sizes in bfloat16, the device to itself: a step of VINE (batches of 512) took
-2.1 to 2.2 ms for 4 members, 4.7 to 4.8 for 12 and, with its evaluations beside it, about 3 for 6;
-compiling 40 to 75 s; the evaluation at the end 45 s and more. Two runs that share the GPU through
-MPS make a sixth more steps together than one alone. Three of a queue (QAM, VINE, ReBRAC), planned
-to be over after 11:37, 15:32 and 8:56, were after 12:44, 15:13 and 8:11.
+Measured at antmaze sizes in bfloat16, the device to itself: a step of VINE (batches of 512) takes
+1.4 ms for 1 member, 1.87 for 4 and 4.02 for 12; compiling 15 to 75 s; the evaluation at the end 45 s
+and more. Two runs that share the GPU through MPS make a sixth more steps together than one alone.
+Three of a queue, all of VINE, 150k steps and begun at once (4 members in TF32, 4 in bfloat16, 6 with
+Euler's sampler), were over after 19:04, 16:15 and 16:39 with other work on the machine; by this
+account after 19:27, 15:17 and 17:49.
 
 The rest is computed. An agent's step is to VINE's as its matrix products are, which
-`vinerl.train.cost` counts. Steps of four members alone were 0.8 (CGQL) to 1.4 times (IFQL) this
-account; beside a large one, where small kernels wait less, it is about right: 100k steps of ReBRAC
-beside VINE took 5.0 minutes (5.1 by this account). An agent of one's own is taken for VINE. In
-float32 the chip's peak rates stand for what was not timed, which is too much, for a step is not
-products alone: two members of VINE in full float32 made 54 steps a second beside two other runs (40
-alone by this account). Chunks of five actions (2 to 3% more products) and a teacher (18%) are left
-out.
+`vinerl.train.cost` counts; steps of four members alone were 0.8 (CGQL) to 1.4 times (IFQL) such an
+account. An agent of one's own is taken for VINE. TF32 is what makes those three come out, and full
+float32 is from two members that made 54 steps a second beside two other runs. Chunks of five actions
+(2 to 3% more products) and a teacher (18%) are left out.
 """
 
 from collections.abc import Sequence
@@ -21,7 +19,7 @@ from typing import NamedTuple
 
 from vinerl.rl.learner import AgentConfig
 
-STEP, MEMBER = 0.85, 0.34  # milliseconds
+STEP, MEMBER = 0.8, 0.27  # milliseconds
 BESIDE = 1.1  # times that, with evaluations beside it
 START, END = 60.0, 60.0  # seconds
 TOGETHER = 7 / 6  # steps of several runs on one device, to those of one alone
@@ -47,7 +45,7 @@ PRODUCTS = {
     "fbrac": 165.9,
     "bam": 237.2,
 }
-PEAK = {"bfloat16": 989, "float32": 494, "full-float32": 67}  # TFLOP/s, as NVIDIA has them
+SLOWER = {"bfloat16": 1.0, "float32": 1.6, "full-float32": 6.0}  # times as long a step
 
 
 class Cost(NamedTuple):
@@ -65,7 +63,7 @@ class Cost(NamedTuple):
 
 def cost(agent: str, config: AgentConfig, members: int, steps: int) -> Cost:
     products = PRODUCTS.get(agent, PRODUCTS["vine"]) * config.batch_size
-    relative = products / (PRODUCTS["vine"] * BATCH) * PEAK["bfloat16"] / PEAK[config.precision]
+    relative = products / (PRODUCTS["vine"] * BATCH) * SLOWER[config.precision]
     return Cost(START, steps * BESIDE * relative * (STEP + MEMBER * members) / 1000, END)
 
 

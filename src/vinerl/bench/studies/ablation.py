@@ -128,6 +128,7 @@ def alike(rows: Sequence[Row]) -> list[Row]:
 
 
 def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
+    """With the seeds that the queue asks for: more of them at one alpha would favour or harm it."""
     config = vars(jobs.resolve(entry.request).config)
     alphas = config["alpha"] if isinstance(config["alpha"], tuple) else (config["alpha"],)
     other = {k: v for k, v in entry.own.items() if k not in ("sampler", "regulariser")}
@@ -140,7 +141,9 @@ def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
         found = [row.cell for row in rows if wanted.items() <= row.cell.recipe.items()]
         found = [cell for cell in found if results.data_seed(cell.recipe) == entry.data_seed]
         plain = [cell for cell in found if not {"pretrain", "online"} & set(cell.recipe)]
-        return max(plain, key=lambda cell: len(cell.seeds)) if plain else None
+        asked_for = [Cell(c.recipe, [s for s in c.seeds if s.seed in entry.seeds]) for c in plain]
+        most = max(asked_for, key=lambda cell: len(cell.seeds), default=None)
+        return most if most and most.seeds else None
 
     cells = {alpha: cell(alpha) for alpha in alphas}
     return Variant(config["sampler"], config["regulariser"], words, cells)

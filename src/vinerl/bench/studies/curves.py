@@ -112,10 +112,20 @@ def _cell(mean: float, low: float, high: float) -> str:
     return f"{mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def draw(found: Sequence[Panel], path: Path) -> Path:
-    from vinerl.bench.pictures.plots import COLOURS, GRID, LEGEND, STYLE, band, plt, save
+def apart(groups: Sequence[Sequence[str]], colours: Sequence[str]) -> dict[str, str]:
+    """A colour for each name: the same wherever it is, another than those it stands beside, as long
+    as there are enough."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(name for group in groups for name in group):
+        beside = [found.get(other) for group in groups if name in group for other in group]
+        found[name] = min(colours, key=beside.count)
+    return found
 
-    names = list(dict.fromkeys(row.name for panel in found for row in panel.rows))
+
+def draw(found: Sequence[Panel], path: Path) -> Path:
+    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
+
+    colours = apart([[row.name for row in panel.rows] for panel in found], COLOURS)
     across = min(3, len(found))
     down = -(-len(found) // across)
     with plt.rc_context(STYLE):
@@ -124,17 +134,18 @@ def draw(found: Sequence[Panel], path: Path) -> Path:
             axes.set_axis_off()
         for axes, panel in zip(grid.flat, found, strict=False):
             for row in panel.rows:
-                curve, colour = row.lines["success"], COLOURS[names.index(row.name) % len(COLOURS)]
-                band(axes, curve.x, curve.y.T, row.name, colour)
+                curve = row.lines["success"]
+                band(axes, curve.x, curve.y.T, row.name, colours[row.name])
             for agent, curve in panel.published.items():
-                apart = np.clip([curve.mean - curve.low, curve.high - curve.mean], 0, None)
+                reach = np.clip([curve.mean - curve.low, curve.high - curve.mean], 0, None)
                 look = {"color": "#8c8c8c", "lw": 0.8, "ls": ":", "ms": 4, "capsize": 2}
                 mark = BESIDE.get(agent, "v")
-                axes.errorbar(*curve[:2], apart, **look, marker=mark, label=f"{agent} (published)")
+                axes.errorbar(*curve[:2], reach, **look, marker=mark, label=f"{agent} (published)")
             axes.set_title(panel.task, loc="left")
             axes.set(ylim=(-0.03, 1.03), xlabel="gradient steps", ylabel="success")
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
-            axes.legend(**LEGEND, fontsize=7)
+            below = {"loc": "upper left", "bbox_to_anchor": (-0.05, -0.2), "ncols": 2}
+            axes.legend(**below, frameon=False, fontsize=6.5)
         words = (
             "Published cells, mean and 95% bootstrap interval over seeds, on our data; in grey "
             "QAM's released curves on the official data (12 seeds)"
