@@ -364,6 +364,19 @@ def test_sections_are_taken_in_the_order_in_which_they_are_asked_for(tmp_path, c
     assert "there is no 'd'; there are a, b, c" in capsys.readouterr().err
 
 
+def test_only_tasks_that_are_asked_for_are_taken_and_their_data_made(tmp_path, capsys):
+    text = f'[a]\ntasks = ["{ANT}", "{SCENE}"]\nseeds = [0]\nsteps = 1000\n'
+    (tmp_path / "queue.toml").write_text(text)
+    words = ["queue", "next", "--folder", str(tmp_path), "--minutes", "600", "--dry-run"]
+    cli.main([*words, "--dir", str(tmp_path / "data"), "--task", "scene"])
+    said = [line.split("  ")[0] for line in capsys.readouterr().out.splitlines()]
+    assert said[1:3] == ["make scene-play-v0", "scene-play-task4-vine-1k"]
+    assert said[3].startswith("in all")
+    with pytest.raises(SystemExit):
+        cli.main([*words, "--task", "humanoid"])
+    assert f"--task humanoid: no task has it in its name: {ANT}" in capsys.readouterr().err
+
+
 def test_data_that_cannot_be_made_are_told_once(place, tmp_path, monkeypatch):
     def hold(words, log, over, low=False):
         raise InputError("no controller")

@@ -187,15 +187,15 @@ def test_a_file_that_cannot_be_run_is_refused_by_name_and_key(spec, text, messag
 
 
 def test_a_dry_run_tells_members_and_cost_and_leaves_nothing(spec, tmp_path, capsys, monkeypatch):
-    """120 s to begin and to end. A step of 6 members takes 3.18 ms with evaluations beside it, with
-    half the batch and in float32 as long; two at once make a sixth more steps than one.
+    """120 s to begin and to end. A step of 6 members takes 2.66 ms with evaluations beside it, with
+    half the batch and in float32 0.8 of that; two at once make a sixth more steps than one.
     """
     monkeypatch.chdir(tmp_path)
     cli.main(["sweep", str(spec(CROSSED)), "--dry-run", "--jobs", "2"])
     said = capsys.readouterr().out.splitlines()
     assert said[0].split() == ["run", "members", "steps", "done", "about"]
     assert [line.split()[1:] for line in said[1:5]] == [["6", "2000", "0", "2:04"]] * 4
-    assert said[5].startswith("in all about 4:22 ")  # 2 x (120 + 2 x 6.36 x 6 / 7)
+    assert said[5].startswith("in all about 4:15 ")  # 2 x (120 + 2 x 4.26 x 6 / 7)
     assert not (tmp_path / "runs").exists()
 
 

@@ -46,6 +46,7 @@ class Next:
     dir: Given[Path] = None  # folder of datasets (else $VINERL_DATA, else ~/.cache/vinerl/data)
     runs: Path = Path("runs/queue")  # where the runs are
     group: Given[str] = None  # only sections a,b of queue.toml, in this order for each dataset
+    task: Given[str] = None  # only tasks with this in their name, e.g. antmaze-large
     dry_run: bool = False  # say what would be done and when, and do nothing
 
 
@@ -56,6 +57,11 @@ def following(asked: Next) -> None:
     if asked.group:
         names = dict.fromkeys(name.strip() for name in asked.group.split(","))
         entries = [entry for name in names for entry in of(entries, name)]
+    if asked.task:
+        known = dict.fromkeys(entry.task for entry in entries)
+        entries = [entry for entry in entries if asked.task in entry.task]
+        if not entries:
+            raise InputError(f"--task {asked.task}: no task has it in its name: {', '.join(known)}")
     place = Place(files.folder(asked.dir), asked.runs, asked.jobs, asked.only_whole)
     left = left_of(entries, asked.folder)
     chosen = shift.plan(left, 60 * asked.minutes, place)
