@@ -1,6 +1,7 @@
 """The fused activation against Flax on the same numbers, in float32; and when it is used."""
 
 import re
+from dataclasses import fields, replace
 
 import flax.linen as nn
 import jax
@@ -8,9 +9,12 @@ import jax.numpy as jnp
 import pytest
 
 from vinerl import kernels
+from vinerl.agents import AGENTS
 from vinerl.kernels import gelu
 from vinerl.kernels.gelu import Tile, bias_gelu
 from vinerl.nets.mlp import Hidden
+from vinerl.rl import learner
+from vinerl.types import Batch, Spec
 
 BATCH, WIDTH = 32, 16
 
@@ -79,3 +83,20 @@ def test_a_layer_has_the_kernel_where_it_fits_and_the_same_parameters(
         again, fused = layers.init(jax.random.key(0), x), layers.apply(params, x)
     assert jax.tree.all(jax.tree.map(jnp.array_equal, params, again))
     assert jnp.abs(jnp.float32(fused) - jnp.float32(layers.apply(params, x))).max() < 0.05
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_every_agent_learns_with_the_kernel_unless_its_actor_has_no_gelu(name):
+    """Some differentiate inside their loss, sample in parallel or share networks."""
+    config, make = AGENTS[name]
+    sizes = {"actor_hidden": (16, 16), "critic_hidden": (16,), "critics": 2, "flow_steps": 2}
+    known = {field.name for field in fields(config)}
+    sizes = {field: value for field, value in sizes.items() if field in known}
+    config = replace(config, precision="bfloat16", fused=True, **sizes)
+    agent = make(config, Spec(jax.ShapeDtypeStruct((5,), jnp.float32), 2))
+    rows = lambda *shape: jnp.zeros((BATCH, *shape))
+    batch = Batch(rows(5), rows(2), rows(), rows(), rows(5), rows())
+    state = jax.eval_shape(lambda key: learner.init(agent, key), jax.random.key(0))
+    gradient = lambda state, key: learner.gradient(agent, state, batch, key)
+    traced = str(jax.make_jaxpr(gradient)(state, jax.random.key(0)))
+    assert ("gelu_backward" in traced) is (name not in ("dac", "qsm"))
