@@ -327,7 +327,7 @@ def test_what_is_planned_and_missing_is_listed_with_its_cost(folder):
     assert "Missing:" not in page(folder).text
     (folder / "queue.toml").write_text(QUEUE)
     text = page(folder).text
-    # A minute to start, 20,000 steps of 1.47 ms for two members, 1.6 times that in float32, a minute.
+    # A minute to start, 20,000 steps of 1.47 ms (two members), in float32 1.6 times that, a minute.
     assert "Missing: 1 of 2 planned runs, about 2:47 on an H200" in text
     assert f"<td>{SHORT}-vine-euler-20k</td><td>2</td><td>2</td><td>2:47</td>" in text
     assert f"<td>{SHORT}-vine-vine-20k</td>" not in text
