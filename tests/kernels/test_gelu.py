@@ -100,3 +100,17 @@ def test_every_agent_learns_with_the_kernel_unless_its_actor_has_no_gelu(name):
     gradient = lambda state, key: learner.gradient(agent, state, batch, key)
     traced = str(jax.make_jaxpr(gradient)(state, jax.random.key(0)))
     assert ("gelu_backward" in traced) is (name not in ("dac", "qsm"))
+
+
+@pytest.mark.parametrize("layer_norm", [False, True])
+def test_a_bias_that_cancels_most_of_a_first_layers_product_does_so_before_rounding(layer_norm):
+    """Positions around 33 that differ by 0.1: their products, rounded alone, would be equal."""
+    x = 33 + 0.1 * normal(6, BATCH, 5)
+    layers = Hidden((64,), layer_norm, jnp.bfloat16)
+    params = layers.init(jax.random.key(0), x)
+    dense = params["params"]["Dense_0"]
+    dense["bias"] = -33 * dense["kernel"].sum(axis=0)
+    exact = Hidden((64,), layer_norm).apply(params, x)
+    with kernels.chosen(True):
+        fused = jnp.float32(layers.apply(params, x))
+    assert jnp.linalg.norm(fused - exact) < 0.01 * jnp.linalg.norm(exact)

@@ -3,8 +3,15 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
+import flax.linen as nn
 import jax
+import jax.numpy as jnp
+
+from vinerl.types import Array
+
+FEWEST = 16  # a batch is a multiple of this
 
 _fused = ContextVar("fused", default=False)
 
@@ -26,3 +33,9 @@ def chosen(fused: bool | None) -> Iterator[None]:
 
 def fused() -> bool:
     return _fused.get()
+
+
+def fit(x: Array, dtype: Any, activation: Any) -> bool:
+    """Whether a layer of x [B, ...] may have a kernel."""
+    even = x.ndim == 2 and len(x) % FEWEST == 0
+    return fused() and even and dtype == jnp.bfloat16 and activation is nn.gelu

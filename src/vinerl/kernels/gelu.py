@@ -8,14 +8,13 @@ from functools import partial
 from math import gcd
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from vinerl import kernels
-from vinerl.kernels.arithmetic import gelu, interpreted
+from vinerl.kernels.arithmetic import entering, gelu, interpreted
 from vinerl.types import Array
 
 
@@ -29,31 +28,31 @@ class Tile(NamedTuple):
 
 FORTH = Tile(rows=16, columns=256, warps=4)
 BACK = Tile(rows=32, columns=128, warps=4)
-FEWEST = 16  # rows and columns of a layer are multiples of this
 
 
 def fits(width: int, x: Array, dtype: Any, activation: Any) -> bool:
     """Whether the kernel can stand in for a layer of x [B, ...]."""
-    even = x.ndim == 2 and len(x) % FEWEST == 0 and width % FEWEST == 0
-    return kernels.fused() and even and dtype == jnp.bfloat16 and activation is nn.gelu
+    return kernels.fit(x, dtype, activation) and width % kernels.FEWEST == 0
 
 
 @jax.custom_vjp
 def bias_gelu(u: Array, bias: Array) -> Array:
     """gelu(u + bias) for u [B, W], in bfloat16; everything inside is float32."""
-    return _by_tiles(_forward, FORTH, u, jax.ShapeDtypeStruct(u.shape, jnp.bfloat16))(u, bias)
+    u, bias = entering(u, bias)
+    return _by_tiles(_forward, FORTH, u, jax.ShapeDtypeStruct(u.shape, u.dtype))(u, bias)
 
 
 def _keep(u, bias):
-    return bias_gelu(u, bias), (u, bias)
+    kept = entering(u, bias)
+    return bias_gelu(*kept), (*kept, jnp.zeros((), u.dtype))
 
 
 def _back(kept, dy):
-    u, bias = kept
+    u, bias, like = kept
     sums = jax.ShapeDtypeStruct((len(u) // _tile(BACK, u).rows, u.shape[1]), jnp.float32)
     out = jax.ShapeDtypeStruct(u.shape, u.dtype), sums
     du, sums = _by_tiles(_backward, BACK, u, out)(u, bias, dy)
-    return du, sums.sum(axis=0)
+    return du.astype(like.dtype), sums.sum(axis=0)
 
 
 bias_gelu.defvjp(_keep, _back)

@@ -15,14 +15,13 @@ from functools import partial
 from math import gcd
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from vinerl import kernels
-from vinerl.kernels.arithmetic import fma, gelu, interpreted
+from vinerl.kernels.arithmetic import entering, fma, gelu, interpreted
 from vinerl.types import Array
 
 
@@ -37,36 +36,35 @@ class Tile(NamedTuple):
 
 FORTH = Tile(rows=16, step=4, warps=4, ahead=False)
 BACK = Tile(rows=32, step=4, warps=4, ahead=True)  # each leaves three column sums: more rows
-FEWEST = 16  # a batch is a multiple of this
 LANES = 32 * 16  # bytes that a warp reads at once
 EPSILON = 1e-6  # as in Flax
 
 
 def fits(width: int, x: Array, dtype: Any, activation: Any) -> bool:
     """Whether the kernel can stand in for a layer of x [B, ...]."""
-    even = x.ndim == 2 and len(x) % FEWEST == 0 and width == pl.next_power_of_2(width)
-    return kernels.fused() and even and dtype == jnp.bfloat16 and activation is nn.gelu
+    return kernels.fit(x, dtype, activation) and width == pl.next_power_of_2(width)
 
 
 @jax.custom_vjp
 def gelu_norm(u: Array, bias: Array, scale: Array, offset: Array) -> Array:
     """LayerNorm(gelu(u + bias)) for u [B, W], in bfloat16; everything inside is float32."""
-    tile = _tile(FORTH, u)
-    out = jax.ShapeDtypeStruct(u.shape, jnp.bfloat16)
-    return _by_rows(_forward, tile, u, out)(u, bias, scale, offset)
+    u, bias = entering(u, bias)
+    out = jax.ShapeDtypeStruct(u.shape, u.dtype)
+    return _by_rows(_forward, _tile(FORTH, u), u, out)(u, bias, scale, offset)
 
 
 def _keep(u, bias, scale, offset):
-    return gelu_norm(u, bias, scale, offset), (u, bias, scale)
+    kept = entering(u, bias)
+    return gelu_norm(*kept, scale, offset), (*kept, scale, jnp.zeros((), u.dtype))
 
 
 def _back(kept, dy):
-    u, bias, scale = kept
+    u, bias, scale, like = kept
     tile = _tile(BACK, u)
     sums = jax.ShapeDtypeStruct((len(u) // tile.rows, 3, u.shape[1]), jnp.float32)
     out = jax.ShapeDtypeStruct(u.shape, u.dtype), sums
     du, sums = _by_rows(_backward, tile, u, out)(u, bias, scale, dy)
-    return du, *sums.sum(axis=0)
+    return du.astype(like.dtype), *sums.sum(axis=0)
 
 
 gelu_norm.defvjp(_keep, _back)

@@ -49,7 +49,6 @@ class Hidden(nn.Module):
             fits = norm.fits if self.layer_norm else gelu.fits
             if fits(width, x, self.dtype, self.activation):
                 product, bias = Product(width, entering, name=dense)(x)
-                product = product.astype(self.dtype)
                 if self.layer_norm:
                     x = norm.gelu_norm(product, bias, *Affine(width, name=scaled)())
                 else:
