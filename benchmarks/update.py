@@ -2,7 +2,7 @@
 
 python -m benchmarks update --stacks 1,4,12 --set precision=bfloat16
 python -m benchmarks update --grow seeds --budget 300 --out update.jsonl
-python -m benchmarks update --stacks 12 --option xla_gpu_dot_merger_threshold_mb=0
+python -m benchmarks update --stacks 12 --option xla_gpu_dot_merger_threshold_mb=32
 python -m benchmarks update --grow all --small        a rehearsal on a CPU
 
 Random data of antmaze sizes. `tflops` counts the matrix products of a step from their shapes;
@@ -164,7 +164,7 @@ def compiler_options(option: str | None) -> dict[str, Any] | None:
     if option is None:
         return None
     said = re.split(r",(?=\w+=)", option)
-    return material.settings(said, "--option", "xla_gpu_dot_merger_threshold_mb=0")
+    return material.settings(said, "--option", "xla_gpu_dot_merger_threshold_mb=32")
 
 
 def ratios(found: lines.Row, theirs: lines.Row, product: lines.Row, copy: lines.Row) -> lines.Row:

@@ -144,6 +144,13 @@ def test_only_seeds_that_the_queue_asks_for_count(folder):
     assert float(gap.difference.value) == 0.0
 
 
+def test_without_a_common_seed_there_is_no_difference(folder):
+    add(folder, "vine", 3.0, [0.9])
+    add(folder, "euler", 3.0, [0.5], first=1)
+    assert len(block(folder).variants[1].there) == 1
+    assert ablation.gaps(block(folder)) == []
+
+
 def test_other_configs_and_other_phases_are_not_the_queues(folder):
     add(folder, "vine", 3.0, [0.5], tau=0.01)
     fields = {"sampler": "vine", "regulariser": "flow", "alpha": 3.0, "precision": "bfloat16"}

@@ -204,10 +204,12 @@ def test_options_are_added_to_those_of_a_block_or_replace_them(monkeypatch):
     args = AgentConfig(batch_size=16), make_clone, 2, material.random_data(100, 3, 2)
     with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_given'"):
         steps.program(*args, {"xla_given": 1})
-    monkeypatch.setattr(offline, "overlapping", lambda: {"xla_own": 1})
+    monkeypatch.setattr(offline, "compiler_options", lambda: {"xla_own": 1})
     with pytest.raises(jax.errors.JaxRuntimeError, match="No such compile option: 'xla_own'"):
         steps.program(*args, {"xla_cpu_enable_fast_math": False})
-    monkeypatch.setattr(offline, "overlapping", lambda: {"xla_cpu_enable_fast_math": "perhaps"})
+    monkeypatch.setattr(
+        offline, "compiler_options", lambda: {"xla_cpu_enable_fast_math": "perhaps"}
+    )
     seen = steps.program(*args, {"xla_cpu_enable_fast_math": False}).many(5)
     assert seen["actor/step"].tolist() == [2.0, 2.0]
 

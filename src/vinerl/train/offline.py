@@ -102,14 +102,14 @@ def train_block(agent_of: AgentOf, draw: Draw = draw, axes: Any = None) -> Block
         return jnp.maximum(seen, metric) if name.endswith("_max") else seen + metric
 
     mapped = jax.vmap(one, in_axes=(0, axes, None))
-    return jax.jit(mapped, donate_argnums=0, compiler_options=overlapping())
+    return jax.jit(mapped, donate_argnums=0, compiler_options=compiler_options())
 
 
-def overlapping() -> dict[str, Any] | None:
+def compiler_options() -> dict[str, Any] | None:
     """On a GPU, kernels that do not wait for one another run at once: a fifth less time a step.
 
-    Products that share weights are left apart: what follows them, kernels of our own above all,
-    needs them apart, and cutting them costs more than multiplying them together saves.
+    Products that share weights are left apart: kernels of our own need them so, and to cut them
+    out of a merged one takes longer than it saves.
     """
     if jax.default_backend() != "gpu":
         return None

@@ -20,7 +20,8 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
-COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", "#4d4d4d", "#c2347e", "#2a9db0"]
+DARK = "#4d4d4d"
+COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", DARK, "#c2347e", "#2a9db0"]
 LEGEND: dict[str, Any] = {"framealpha": 0.6, "edgecolor": "none"}  # legible over a line
 GRID: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
 STYLE: dict[Any, Any] = {

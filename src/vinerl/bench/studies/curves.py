@@ -123,9 +123,10 @@ def apart(groups: Sequence[Sequence[str]], colours: Sequence[str]) -> dict[str, 
 
 
 def draw(found: Sequence[Panel], path: Path) -> Path:
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
+    from vinerl.bench.pictures.plots import COLOURS, DARK, GRID, STYLE, band, plt, save
 
-    colours = apart([[row.name for row in panel.rows] for panel in found], COLOURS)
+    bright = [colour for colour in COLOURS if colour != DARK]  # others' curves are grey
+    colours = apart([[row.name for row in panel.rows] for panel in found], bright)
     across = min(3, len(found))
     down = -(-len(found) // across)
     with plt.rc_context(STYLE):

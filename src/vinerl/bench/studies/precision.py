@@ -9,13 +9,13 @@ precision.png   a row for each recipe: both over the steps, a line a seed, and s
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from vinerl import disk
 from vinerl.bench.numbers import results, stats, summary
-from vinerl.bench.numbers.results import Cell
+from vinerl.bench.numbers.results import Cell, Seed
 from vinerl.bench.numbers.stats import Estimate
 from vinerl.bench.numbers.summary import NONE, Row
 from vinerl.errors import InputError
@@ -55,14 +55,30 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
 def compared(folder: Path) -> list[Same]:
     """What was evaluated twice or more in two precisions or more."""
     groups: dict[str, dict[str, Row]] = {}
-    every = summary.rows(results.read(folder))
-    for row in (row for row in every if "success" in row.lines):
-        agent = row.cell.recipe["agent"]
-        rest = {name: value for name, value in agent["config"].items() if name != "precision"}
-        key = results.digest(row.cell.recipe | {"agent": agent | {"config": rest}})
-        groups.setdefault(key, {})[agent["config"]["precision"]] = row
+    for row in summary.rows(shared(results.read(folder))):
+        if "success" in row.lines:
+            recipe = row.cell.recipe
+            groups.setdefault(but_precision(recipe), {})[results.precision(recipe)] = row
     several = [_same(rows) for rows in groups.values() if len(rows) > 1]
     return [same for same in several if len(same.evaluated) > 1]
+
+
+def shared(seeds: Sequence[Seed]) -> list[Seed]:
+    """Those that are there in every precision of their recipe; all of it where none is."""
+    there: dict[str, dict[str, set[int]]] = {}
+    for seed in seeds:
+        found = there.setdefault(but_precision(seed.recipe), {})
+        found.setdefault(results.precision(seed.recipe), set()).add(seed.seed)
+    kept = {key: set.intersection(*found.values()) for key, found in there.items()}
+    which = lambda seed: kept[but_precision(seed.recipe)] or {seed.seed}
+    return [seed for seed in seeds if seed.seed in which(seed)]
+
+
+def but_precision(recipe: dict[str, Any]) -> str:
+    """A hash of the rest of it."""
+    agent = recipe["agent"]
+    rest = {name: value for name, value in agent["config"].items() if name != "precision"}
+    return results.digest(recipe | {"agent": agent | {"config": rest}})
 
 
 def _same(rows: dict[str, Row]) -> Same:
@@ -101,9 +117,9 @@ def difference(row: Row, other: Row, evaluated: Sequence[int]) -> Estimate | Non
 def markdown(found: Sequence[Same]) -> str:
     rows = [
         "Of each precision: the largest norm of the actor's gradient and the largest number in any "
-        "estimate on the way, over all steps and seeds; and the mean height of the success curve, "
-        "with its difference to the first line's over the seeds that both have (95% bootstrap "
-        "intervals). On a GPU, float32 is multiplied as TF32 unless it is full.",
+        "estimate on the way, over all steps and the seeds that all precisions have; and the mean "
+        "height of the success curve, with its difference to the first line's, seed by seed (95% "
+        "bootstrap intervals). On a GPU, float32 is multiplied as TF32 unless it is full.",
     ]
     for same in found:
         rows += ["", f"| {same.name} | seeds | gradient | estimate | area | difference |"]

@@ -34,11 +34,11 @@ PLACES = [*((domain, task) for domain in DOMAINS for task in (*TASKS, None)), (A
 Cells = Mapping[tuple[Key, int], Sequence[Cell]]  # by what they are about, and their steps
 
 
-class Mean(NamedTuple):
-    """Of ours."""
+class Scores(NamedTuple):
+    """What a mean of ours is over."""
 
-    over: np.ndarray  # [N]: seeds; for "all", means of tasks
-    precision: str = ""  # of a single cell
+    over: np.ndarray  # [N]: of seeds; for "all", means of tasks
+    precision: str  # several where cells of several are averaged
 
 
 class Number(NamedTuple):
@@ -57,7 +57,7 @@ class Number(NamedTuple):
     difference: float | None = None
     difference_low: float | None = None
     difference_high: float | None = None
-    precision: str = ""  # of ours, in a single task
+    precision: str = ""  # of ours
 
 
 def cost(folder: Path) -> str:
@@ -155,23 +155,25 @@ def numbers(cells: Cells) -> list[Number]:
     return found
 
 
-def scores(cells: Cells, key: Key, steps: int) -> list[Mean]:
+def scores(cells: Cells, key: Key, steps: int) -> list[Scores]:
     """Of each of our cells. A domain is there when its five tasks are, with the seeds that all of
     them have."""
     if key.task:
         there = cells.get((key, steps), ())
-        return [Mean(cell.scores, results.precision(cell.recipe)) for cell in there]
+        return [Scores(cell.scores, results.precision(cell.recipe)) for cell in there]
     domains = DOMAINS if key.domain == ALL else (key.domain,)
     parts = [cells.get((Key(key.agent, d, t), steps)) for d in domains for t in TASKS]
     there = [max(part, key=lambda cell: len(cell.seeds)) for part in parts if part]
     if len(there) < len(parts):
         return []
+    every = {results.precision(cell.recipe) for cell in there}
+    precision = every.pop() if len(every) == 1 else "several precisions"
     if key.domain == ALL:
-        return [Mean(np.array([cell.scores.mean() for cell in there]))]
+        return [Scores(np.array([cell.scores.mean() for cell in there]), precision)]
     by_seed = [{seed.seed: seed.score for seed in cell.seeds} for cell in there]
     common = sorted(set.intersection(*map(set, by_seed)))
     means = np.array([np.mean([of[seed] for of in by_seed]) for seed in common])
-    return [Mean(means)] if common else []
+    return [Scores(means, precision)] if common else []
 
 
 def published(key: Key, steps: int) -> Published | None:
@@ -200,7 +202,7 @@ def _number(key: Key, whose: str, steps: int, score: Score, count: int | None = 
     return Number(*_about(key, whose, steps), count, *score)
 
 
-def _ours(key: Key, steps: int, found: Mean, theirs: Published | None) -> Number:
+def _ours(key: Key, steps: int, found: Scores, theirs: Published | None) -> Number:
     score = Score(float(found.over.mean()), *stats.bootstrap(found.over).tolist())
     ours = _number(key, "ours", steps, score, len(found.over))._replace(precision=found.precision)
     if not theirs:

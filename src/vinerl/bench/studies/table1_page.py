@@ -37,7 +37,7 @@ def markdown(found: Sequence[Number], pairs: Sequence[Pair]) -> str:
 
 
 def counted(found: Sequence[Number]) -> str:
-    """How many cells there are after how many steps; of one in two precisions, that with more
+    """How many cells there are after how many steps; of several in one place, that with most
     seeds."""
     cells = [x for x in found if x.whose == "ours" and x.task]
     whole = sum(x.steps == FINAL for x in found if x.whose == "paper" and x.task)
