@@ -82,8 +82,25 @@ def test_a_gpu_that_jax_does_not_see_is_mentioned(monkeypatch):
     monkeypatch.setattr(provenance.Path, "exists", lambda self: "nvidia" in str(self))
     monkeypatch.delenv("JAX_PLATFORMS", raising=False)
     assert "vinerl[cuda]" in provenance.unseen_gpu()
+    provenance.check_gpu()
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert provenance.unseen_gpu() is None, "who asks for the CPU gets it"
+
+
+@pytest.mark.parametrize("plugin", ["jax-cuda12-plugin", "jax-cuda13-plugin"])
+def test_a_gpu_that_failed_is_not_made_up_for_by_the_cpu(plugin, monkeypatch, tmp_path):
+    known = provenance.version
+    monkeypatch.setattr(provenance, "has_gpu", lambda: True)
+    monkeypatch.setattr(provenance, "version", lambda name: "1" if name == plugin else known(name))
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    job = jobs.resolve(jobs.request("vine", {"data": "x.npz", "out": tmp_path / "a"}))
+    with pytest.raises(InputError, match=r"JAX could not begin with it.* JAX_PLATFORMS=cpu"):
+        running.train(job)
+    begun = changed(Run(PUBLISHED), tmp_path / "b", ended=None)
+    with pytest.raises(InputError, match="JAX could not begin with it"):
+        running.resume(begun.path)
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    provenance.check_gpu()
 
 
 ASK, USE = "provenance.deterministic()", "jax.devices()"

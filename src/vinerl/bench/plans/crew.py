@@ -11,8 +11,11 @@ from typing import TypeVar
 
 from vinerl.bench.plans import entries
 from vinerl.bench.plans.entries import Entry
+from vinerl.bench.plans.sharing import by_mps
 from vinerl.errors import InputError
 from vinerl.owner import Owner
+
+RECOVERY = 30.0  # seconds after a fault, for the other processes of MPS to end
 
 Work = TypeVar("Work")
 Over = Callable[[], bool]
@@ -61,7 +64,25 @@ def here(count: int, over: Over = lambda: False) -> Iterator[Submit]:
 
 
 def finish(entry: Entry, folder: Path, data: Path, over: Over = lambda: False) -> str:
-    """Bring one run to its end, or until `over`; what went wrong, in words."""
+    """Bring one run to its end, or until `over`; what went wrong, in words.
+
+    A run that fails goes on from its last save for as long as it gets further each time. Through
+    MPS a fault of one process takes all of them, and until they have gone no other can begin, so
+    there a run may also fail once as it begins.
+    """
+    spare = 1 if by_mps() else 0
+    while True:
+        before = entries.reached(entry, folder)
+        why = _once(entry, folder, data, over)
+        further = entries.reached(entry, folder) > before
+        if not why or over() or not (further or spare):
+            return why
+        spare -= 0 if further else 1
+        print(f"{why}; it is begun again", flush=True)
+        _pause(RECOVERY if by_mps() else 0.0, over)
+
+
+def _once(entry: Entry, folder: Path, data: Path, over: Over) -> str:
     try:
         wait_until_free(folder, over)
         if not over():
@@ -69,6 +90,12 @@ def finish(entry: Entry, folder: Path, data: Path, over: Over = lambda: False) -
     except (InputError, OSError) as error:
         return f"{entry.name}: {error}"
     return ""
+
+
+def _pause(seconds: float, over: Over) -> None:
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not over():
+        time.sleep(0.1)
 
 
 def wait_until_free(folder: Path, over: Over) -> None:

@@ -40,6 +40,11 @@ def shared(jobs: int) -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+def by_mps() -> bool:
+    """Whether processes that are started now share the GPU through MPS."""
+    return FOLDERS[0] in os.environ
+
+
 @contextmanager
 def _daemon() -> Iterator[None]:
     folder = Path(tempfile.gettempdir()) / f"vinerl-mps-{getpass.getuser()}"

@@ -20,13 +20,15 @@ HEARD = b"\xa0\x09\x01"  # field 148 of XLA's DebugOptions, xla_gpu_deterministi
 
 
 def versions() -> dict[str, str]:
-    def one(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "unknown"
+    found = {name: _version(name) or "unknown" for name in PACKAGES}
+    return {"python": platform.python_version()} | found
 
-    return {"python": platform.python_version()} | {name: one(name) for name in PACKAGES}
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 def commit() -> str:
@@ -104,9 +106,27 @@ def has_gpu() -> bool:
 def unseen_gpu() -> str | None:
     """A sentence where this machine has an NVIDIA GPU that JAX does not use."""
     asked = os.environ.get("JAX_PLATFORMS", "")
-    if has_gpu() and jax.default_backend() == "cpu" and "cpu" not in asked:
+    if not has_gpu() or jax.default_backend() != "cpu" or "cpu" in asked:
+        return None
+    if built_for_gpu():
         return (
-            "There is an NVIDIA GPU here, but JAX does not see it and runs on the CPU. "
-            "Install the GPU build: pip install 'vinerl[cuda]'"
+            "There is an NVIDIA GPU here and JAX's build for it, but JAX could not begin with it: "
+            "what it said is above, and nvidia-smi tells what the GPU does. JAX_PLATFORMS=cpu is "
+            "how to work on the CPU all the same"
         )
-    return None
+    return (
+        "There is an NVIDIA GPU here, but JAX does not see it and runs on the CPU. "
+        "Install the GPU build: pip install 'vinerl[cuda]'"
+    )
+
+
+def built_for_gpu() -> bool:
+    return any(_version(f"jax-cuda{number}-plugin") for number in (12, 13))
+
+
+def check_gpu() -> None:
+    """Say that JAX has no build for this GPU; refuse to do without where it has and that failed."""
+    if warning := unseen_gpu():
+        if built_for_gpu():
+            raise InputError(warning)
+        print(warning)

@@ -41,8 +41,7 @@ def train(job: Job) -> Run:
     """A new run in a folder of its own."""
     if job.deterministic:
         provenance.deterministic()
-    if warning := provenance.unseen_gpu():
-        print(warning)
+    provenance.check_gpu()
     found = data_of(job)
     spec = spec_of(found.data, job.config)
     first = jax.tree.map(lambda x: x[0], stack.members(job.config, job.seeds))
@@ -71,6 +70,7 @@ def resume(
         job = manifests.again(manifest, path, steps, stack, online_steps, workers)
         if job.deterministic:
             provenance.deterministic()
+        provenance.check_gpu()
         then = manifests.BEFORE | manifest["run"]
         if manifest["ended"] and job.total == then["steps"] + then["online_steps"]:
             longer = "--online-steps" if job.online_steps else "--steps"
