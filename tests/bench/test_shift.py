@@ -1,6 +1,7 @@
 """A shift of the queue: what fits into some minutes of a machine, when, and the doing of it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 from vinerl import cli, disk
 from vinerl.bench.commands import training
 from vinerl.bench.numbers import publishing, report, results
-from vinerl.bench.plans import entries, estimate, leash, queue, shift
+from vinerl.bench.plans import crew, entries, estimate, leash, queue, shift
 from vinerl.bench.plans.entries import Dataset, Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.bench.run import jobs, manifests, provenance
@@ -503,3 +504,23 @@ def test_stopped_by_the_clock_it_saves_and_goes_on(data, tmp_path):
     assert entries.reached(one, out) == 40
     log = (out / entries.LOG).read_text()
     assert log.index("finishing the block and saving") < log.index(f"vinerl resume {out}")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_without_being_asked(data, tmp_path, capsys):
+    """kill -9 of its process, as soon as a state is saved: it ends as one that was left alone."""
+    (tmp_path / "queue.toml").write_text(TOY)
+    one, out = queue.read(tmp_path / "queue.toml")[1], tmp_path / "run"
+
+    def kill():
+        while not any(out.glob("checkpoints/state-*.json")):
+            time.sleep(0.02)
+        os.kill(json.loads((out / "lock.json").read_text())["process"], signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    assert crew.finish(one, out, data) == ""
+    assert "ended with exit code -9" in capsys.readouterr().out
+    assert crew.finish(one, tmp_path / "alone", data) == ""
+    assert f"vinerl resume {out}" in (out / entries.LOG).read_text()
+    said = [(folder / "metrics.jsonl").read_text() for folder in (out, tmp_path / "alone")]
+    assert said[0] == said[1]
