@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from vinerl import __version__
-from vinerl.errors import InputError, WorkerError
+from vinerl.errors import DeviceError, InputError, WorkerError
 
 COMMANDS = {
     "train": "train an agent offline; without arguments: VINE learns a maze on this machine",
@@ -49,6 +49,9 @@ def main(args: Sequence[str] | None = None) -> None:
     except InputError as error:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except DeviceError as error:
+        print(f"vinerl: {error}", file=sys.stderr)
+        raise SystemExit(1) from None
     except WorkerError as error:
         going_on = "the same command" if args[0] in ("data", "sweep") else "vinerl resume RUN"
         print(f"vinerl: {error}\n{going_on} goes on from there", file=sys.stderr)

@@ -19,7 +19,7 @@ def failing(tmp_path, monkeypatch):
     """Processes that get to these steps, one after the other, and fail; None: before any."""
     begun = []
 
-    def of(*steps, over=lambda: False):
+    def of(*steps, code=1, over=lambda: False):
         def hold(words, log, over):
             begun.append(time.monotonic())
             if len(begun) > len(steps):
@@ -28,12 +28,13 @@ def failing(tmp_path, monkeypatch):
             log.parent.mkdir(exist_ok=True)
             if step := steps[len(begun) - 1]:
                 (log.parent / "metrics.jsonl").write_text(json.dumps({"step": step}) + "\n")
-            raise InputError(f"exit code {len(begun)}")
+            raise leash.Failed(f"failure {len(begun)}", code)
 
         monkeypatch.setattr(leash, "hold", hold)
         monkeypatch.setattr(entries, "ended", lambda out: (out / "ended").exists())
         return crew.finish(RUN, tmp_path / "run", tmp_path, over), len(begun)
 
+    monkeypatch.delenv(sharing.FOLDERS[0], raising=False)
     return of, begun
 
 
@@ -44,13 +45,34 @@ def test_it_goes_on_as_long_as_it_gets_further(failing):
 
 def test_it_is_given_up_where_it_fails_at_the_same_step_again(failing, capsys):
     of, _ = failing
-    assert of(100, 300, 300, 300) == (f"{RUN.name}: exit code 3", 3)
+    assert of(100, 300, 300, 300) == (f"{RUN.name}: failure 3", 3)
     assert capsys.readouterr().out.count("it is begun again") == 2
+
+
+def test_further_is_further_than_ever(failing, monkeypatch):
+    """A resumed run cuts its log back to the last save: 200 is no progress after 300."""
+    of, _ = failing
+    monkeypatch.setattr(crew, "RECOVERY", 0.0)
+    monkeypatch.setenv(sharing.FOLDERS[0], "somewhere")
+    assert of(300, 100, 200) == (f"{RUN.name}: failure 3", 3)
 
 
 def test_what_fails_as_it_begins_is_not_begun_again(failing):
     of, _ = failing
-    assert of(None, None) == (f"{RUN.name}: exit code 1", 1)
+    assert of(None, None) == (f"{RUN.name}: failure 1", 1)
+
+
+@pytest.mark.parametrize("code", [2, 130, 143, -15])
+def test_what_the_user_asked_for_or_must_put_right_is_not_begun_again(failing, code):
+    """Ctrl-C, a signal, a wrong option, a frozen member under --stop-on-bad."""
+    of, _ = failing
+    assert of(100, 200, code=code) == (f"{RUN.name}: failure 1", 1)
+
+
+@pytest.mark.parametrize("code", [1, -6, -9, -11])
+def test_a_crash_is(failing, code):
+    of, _ = failing
+    assert of(100, code=code) == ("", 2)
 
 
 def test_through_mps_it_waits_for_the_others_to_end_and_may_fail_once_more(failing, monkeypatch):
@@ -58,14 +80,22 @@ def test_through_mps_it_waits_for_the_others_to_end_and_may_fail_once_more(faili
     monkeypatch.setenv(sharing.FOLDERS[0], "somewhere")
     monkeypatch.setattr(crew, "RECOVERY", 0.3)
     of, begun = failing
-    assert of(500, None, 800, None, None) == (f"{RUN.name}: exit code 4", 4)
+    assert of(500, None, 800, None, None) == (f"{RUN.name}: failure 4", 4)
     assert all(b - a >= 0.3 for a, b in pairwise(begun))
 
 
-def test_when_time_is_up_it_is_not_waited_for(failing, monkeypatch):
-    """It was asked to stop before it could go on: no failure."""
+def test_when_time_is_up_it_is_not_waited_for_and_the_failure_told(failing, monkeypatch):
     monkeypatch.setenv(sharing.FOLDERS[0], "somewhere")
     of, _ = failing
     until = time.monotonic() + 0.5
-    assert of(500, over=lambda: time.monotonic() > until) == ("", 1)
+    assert of(500, over=lambda: time.monotonic() > until) == (f"{RUN.name}: failure 1", 1)
     assert time.monotonic() - until < 5
+
+
+def test_what_cannot_be_read_is_said_in_words(failing, monkeypatch):
+    def damaged(entry, out):
+        raise InputError("damaged")
+
+    of, _ = failing
+    monkeypatch.setattr(entries, "reached", damaged)
+    assert of(100) == (f"{RUN.name}: damaged", 0)

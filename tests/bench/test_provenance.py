@@ -1,8 +1,11 @@
 """What a run was made with."""
 
+import os
 import shutil
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
 
 import jax
 import pytest
@@ -10,7 +13,9 @@ from test_results import PUBLISHED, changed
 
 from vinerl.bench.run import jobs, provenance, running
 from vinerl.bench.run.runs import Run
-from vinerl.errors import InputError
+from vinerl.errors import DeviceError, InputError
+
+HERE = Path(__file__)
 
 
 @pytest.fixture
@@ -78,29 +83,58 @@ def test_versions_and_hardware_are_known():
     assert provenance.cores() >= 1
 
 
-def test_a_gpu_that_jax_does_not_see_is_mentioned(monkeypatch):
-    monkeypatch.setattr(provenance.Path, "exists", lambda self: "nvidia" in str(self))
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
-    assert "vinerl[cuda]" in provenance.unseen_gpu()
+@pytest.fixture
+def unseen(monkeypatch, tmp_path):
+    """A GPU that JAX does not use, on a machine with these packages of JAX's."""
+    (tmp_path / "nvidia0").touch()
+    monkeypatch.setattr(provenance, "_device", lambda: tmp_path / "nvidia0")
+    monkeypatch.setattr(provenance, "_wants_cpu", lambda: False)
+    known = provenance.version
+
+    def version(name, there):
+        if name.startswith("jax-cuda") and name != there:
+            raise provenance.PackageNotFoundError
+        return "1" if name == there else known(name)
+
+    return lambda there="": monkeypatch.setattr(
+        provenance, "version", partial(version, there=there)
+    )
+
+
+def test_a_gpu_that_jax_has_no_build_for_is_mentioned(unseen, capsys):
+    unseen()
     provenance.check_gpu()
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    assert provenance.unseen_gpu() is None, "who asks for the CPU gets it"
+    assert "vinerl[cuda]" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("plugin", ["jax-cuda12-plugin", "jax-cuda13-plugin"])
-def test_a_gpu_that_failed_is_not_made_up_for_by_the_cpu(plugin, monkeypatch, tmp_path):
-    known = provenance.version
-    monkeypatch.setattr(provenance, "has_gpu", lambda: True)
-    monkeypatch.setattr(provenance, "version", lambda name: "1" if name == plugin else known(name))
-    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+def test_a_gpu_that_failed_is_not_made_up_for_by_the_cpu(plugin, unseen, tmp_path):
+    unseen(plugin)
     job = jobs.resolve(jobs.request("vine", {"data": "x.npz", "out": tmp_path / "a"}))
-    with pytest.raises(InputError, match=r"JAX could not begin with it.* JAX_PLATFORMS=cpu"):
+    with pytest.raises(DeviceError, match=r"JAX could not begin with it.* JAX_PLATFORMS=cpu"):
         running.train(job)
     begun = changed(Run(PUBLISHED), tmp_path / "b", ended=None)
-    with pytest.raises(InputError, match="JAX could not begin with it"):
+    with pytest.raises(DeviceError, match="JAX could not begin with it"):
         running.resume(begun.path)
-    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
-    provenance.check_gpu()
+
+
+@pytest.mark.parametrize("asked", ["JAX_PLATFORMS=cpu", "CUDA_VISIBLE_DEVICES=", None])
+def test_who_asks_for_the_cpu_gets_it(asked):
+    """So does who has JAX's build where the driver is seen and no device is, as in a container."""
+    code = f"""
+from pathlib import Path
+from vinerl.bench.run import provenance
+provenance.has_gpu, provenance._built_for_gpu = lambda: True, lambda: True
+provenance._device = lambda: Path({str(HERE if asked else HERE / "none")!r})
+provenance.check_gpu()
+"""
+    plain = {
+        k: v for k, v in os.environ.items() if k not in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES")
+    }
+    given = dict([asked.split("=")]) if asked else {}
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, env=plain | given, capture_output=True, text=True, check=True)
+    assert ("could not begin" in found.stdout) == (asked is None)
 
 
 ASK, USE = "provenance.deterministic()", "jax.devices()"

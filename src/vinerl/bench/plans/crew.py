@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from vinerl.bench.plans import entries
+from vinerl.bench.plans import entries, leash
 from vinerl.bench.plans.entries import Entry
 from vinerl.bench.plans.sharing import by_mps
 from vinerl.errors import InputError
@@ -66,30 +66,37 @@ def here(count: int, over: Over = lambda: False) -> Iterator[Submit]:
 def finish(entry: Entry, folder: Path, data: Path, over: Over = lambda: False) -> str:
     """Bring one run to its end, or until `over`; what went wrong, in words.
 
-    A run that fails goes on from its last save for as long as it gets further each time. Through
-    MPS a fault of one process takes all of them, and until they have gone no other can begin, so
-    there a run may also fail once as it begins.
+    A run that crashes goes on from its last save for as long as it gets further than before.
+    Through MPS a fault of one process takes all of them, and until they have gone no other can
+    begin: there one crash that got no further is forgiven, too.
     """
-    spare = 1 if by_mps() else 0
+    best, spare = 0, 1 if by_mps() else 0
     while True:
-        before = entries.reached(entry, folder)
-        why = _once(entry, folder, data, over)
-        further = entries.reached(entry, folder) > before
-        if not why or over() or not (further or spare):
+        try:
+            best = max(best, entries.reached(entry, folder))
+            wait_until_free(folder, over)
+            if not over():
+                entries.run(entry, folder, data, over)
+            return ""
+        except (InputError, OSError) as error:
+            why = f"{entry.name}: {error}"
+            further = _reached(entry, folder) > best
+            again = isinstance(error, leash.Failed) and error.crashed and (further or spare)
+        if not again:
             return why
         spare -= 0 if further else 1
         print(f"{why}; it is begun again", flush=True)
         _pause(RECOVERY if by_mps() else 0.0, over)
+        if over():
+            return why
 
 
-def _once(entry: Entry, folder: Path, data: Path, over: Over) -> str:
+def _reached(entry: Entry, folder: Path) -> int:
+    """The last step it tells of; of files that cannot be read, none."""
     try:
-        wait_until_free(folder, over)
-        if not over():
-            entries.run(entry, folder, data, over)
-    except (InputError, OSError) as error:
-        return f"{entry.name}: {error}"
-    return ""
+        return entries.reached(entry, folder)
+    except (InputError, OSError):
+        return 0
 
 
 def _pause(seconds: float, over: Over) -> None:

@@ -18,11 +18,25 @@ from pathlib import Path
 from vinerl.errors import InputError
 
 
+class Failed(InputError):
+    """A process that ended with this exit code."""
+
+    def __init__(self, what: str, code: int):
+        super().__init__(what)
+        self.code = code
+
+    @property
+    def crashed(self) -> bool:
+        """Neither was it asked to end, nor was there something for the user to put right."""
+        asked = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGINT, -signal.SIGTERM)
+        return self.code not in (2, *asked)
+
+
 def hold(words: Sequence[str], log: Path, over: Callable[[], bool], low: bool = False) -> None:
     """vinerl WORDS until it has ended, or `over`: then it is let go and may save what it has.
 
     In a process of its own, which gives its memory back; at `low` priority it leaves the cores to
-    others. An InputError tells of one that failed.
+    others. `Failed` tells of one that failed.
     """
     before = ["nice", "-n", "10"] if low and shutil.which("nice") else []
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +56,8 @@ def hold(words: Sequence[str], log: Path, over: Callable[[], bool], low: bool = 
             stopped = process.poll() is None
             process.communicate()  # lets go of the leash, and waits
     if process.returncode and not stopped:
-        raise InputError(f"vinerl {words[0]} ended with exit code {process.returncode}; see {log}")
+        code = process.returncode
+        raise Failed(f"vinerl {words[0]} ended with exit code {code}; see {log}", code)
 
 
 def _watch() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 from jax.extend import backend
 
-from vinerl.errors import InputError
+from vinerl.errors import DeviceError, InputError
 
 PACKAGE = Path(__file__).resolve().parents[2]
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy", "gymnasium", "mujoco", "dm-control")
@@ -100,15 +100,18 @@ def exactness() -> str:
 
 def has_gpu() -> bool:
     """Of NVIDIA's, whether JAX sees it or not."""
-    return Path("/proc/driver/nvidia/version").exists() or Path("/dev/nvidia0").exists()
+    return Path("/proc/driver/nvidia/version").exists() or _device().exists()
+
+
+def _device() -> Path:
+    return Path("/dev/nvidia0")
 
 
 def unseen_gpu() -> str | None:
     """A sentence where this machine has an NVIDIA GPU that JAX does not use."""
-    asked = os.environ.get("JAX_PLATFORMS", "")
-    if not has_gpu() or jax.default_backend() != "cpu" or "cpu" in asked:
+    if not has_gpu() or jax.default_backend() != "cpu" or _wants_cpu():
         return None
-    if built_for_gpu():
+    if _built_for_gpu():
         return (
             "There is an NVIDIA GPU here and JAX's build for it, but JAX could not begin with it: "
             "what it said is above, and nvidia-smi tells what the GPU does. JAX_PLATFORMS=cpu is "
@@ -120,13 +123,18 @@ def unseen_gpu() -> str | None:
     )
 
 
-def built_for_gpu() -> bool:
+def _wants_cpu() -> bool:
+    asked = jax.config.jax_platforms or ""  # pyright: ignore[reportAttributeAccessIssue]
+    return "cpu" in asked or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+
+
+def _built_for_gpu() -> bool:
     return any(_version(f"jax-cuda{number}-plugin") for number in (12, 13))
 
 
 def check_gpu() -> None:
-    """Say that JAX has no build for this GPU; refuse to do without where it has and that failed."""
+    """Say that a GPU is not used; where JAX should be able to use it, refuse to do without."""
     if warning := unseen_gpu():
-        if built_for_gpu():
-            raise InputError(warning)
+        if _built_for_gpu() and _device().exists():
+            raise DeviceError(warning)
         print(warning)

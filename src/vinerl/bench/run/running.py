@@ -70,11 +70,11 @@ def resume(
         job = manifests.again(manifest, path, steps, stack, online_steps, workers)
         if job.deterministic:
             provenance.deterministic()
-        provenance.check_gpu()
         then = manifests.BEFORE | manifest["run"]
         if manifest["ended"] and job.total == then["steps"] + then["online_steps"]:
             longer = "--online-steps" if job.online_steps else "--steps"
             raise InputError(f"{path} has ended at step {job.total}; {longer} N lengthens it")
+        provenance.check_gpu()
         found = data_of(job)
         check_same(facts_of(found), manifest["data"])
         if manifest["ended"] and not saver.states(path):
