@@ -43,8 +43,8 @@ def told(spread=0.1, largest: float | None = 7.0, estimate=2.0, first=0.5):
 
 
 def add(folder, sampler, alpha, scores, way=None, metrics=None, first=0, data=None, **fields):
-    fields |= {"sampler": sampler, "regulariser": "flow", "alpha": alpha}
-    fields |= {"precision": "bfloat16"}
+    fields = {"regulariser": "flow", "precision": "bfloat16"} | fields
+    fields |= {"sampler": sampler, "alpha": alpha}
     scores = dict(enumerate(scores, start=first))
     recipe = {"data": data} if data else {}
     publish(folder, "vine", ANT, 1000, scores, way, fields, metrics or told(), **recipe)
@@ -123,6 +123,21 @@ def test_differences_are_taken_seed_by_seed(folder):
     assert any(line.startswith(words) for line in page(folder))
 
 
+def test_regularisers_are_compared_under_one_sampler_and_with_nothing_else_changed(folder):
+    """(0.9 - 0.4, 0.8 - 0.5) at their best; over both alphas (0.5 - 0.3, 0.6 - 0.3)."""
+    plain = '{ sampler = "vine", regulariser = "endpoint" },'
+    (folder / "queue.toml").write_text(QUEUE.replace("grid = [\n", f"grid = [\n  {plain}\n", 1))
+    for alpha, endpoint, flow in ((3.0, [0.9, 0.8], [0.2, 0.1]), (10.0, [0.1, 0.4], [0.4, 0.5])):
+        add(folder, "vine", alpha, endpoint, regulariser="endpoint")
+        add(folder, "vine", alpha, flow)
+    add(folder, "vine", 3.0, [0.0, 0.0], regulariser="endpoint", noise=0.0)
+    best, mean = ablation.gaps(block(folder))
+    assert (best.what, best.under, best.at) == ("endpoint less flow", "vine", "best: 3 and 10")
+    assert np.array(best.difference) == pytest.approx([0.4, 0.3, 0.5])
+    assert mean.at == "mean of 3, 10"
+    assert float(mean.difference.value) == pytest.approx(0.25)
+
+
 def test_only_seeds_that_both_have_are_compared(folder):
     add(folder, "vine", 3.0, [0.1, 0.2, 1.0, 1.0])
     add(folder, "euler", 3.0, [0.3, 0.4])
@@ -174,7 +189,10 @@ def test_the_command_writes_lines_tables_and_a_picture(folder, capsys):
     add(folder, "vine", 3.0, [0.5, 0.75])
     add(folder, "euler", 3.0, [0.5, 0.25], metrics=told(largest=None))
     cli.main(words)
-    assert "| flow |  | best: 3 and 3 | 2 | +0.25 [+0.00, +0.50] | 1 |" in capsys.readouterr().out
+    assert (
+        "| VINE less Euler | flow | best: 3 and 3 | 2 | +0.25 [+0.00, +0.50] | 1 |"
+        in capsys.readouterr().out
+    )
     lines = (folder / "out" / "ablation.jsonl").read_text().splitlines()
     found = [json.loads(line) for line in lines]
     assert [(x["sampler"], x["seed"], x["success"], x["gradient"]) for x in found] == [

@@ -1,7 +1,8 @@
 """`vinerl reproduce ablation`: what sampler and regulariser are worth, from what is published.
 
 ablation.jsonl   one object a line: every seed at every alpha
-ablation.md      each combination at its best alpha, and VINE less Euler, seed by seed
+ablation.md      each combination at its best alpha, and differences of samplers and of
+                 regularisers, seed by seed
 ablation.png     all of it against alpha
 
 The combinations are the runs of the queue whose grid names a sampler. Nothing is trained here:
@@ -68,10 +69,10 @@ class Block(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """VINE less Euler under one regulariser, over the seeds that both have."""
+    """A difference of two variants in success, over the seeds that both have."""
 
-    regulariser: str
-    other: str
+    what: str  # VINE less Euler, endpoint less flow
+    under: str  # what both have: a regulariser or a sampler, and what else is changed
     at: str
     seeds: int
     difference: Estimate
@@ -181,27 +182,37 @@ def lines(found: Sequence[Block]) -> Iterator[dict[str, Any]]:
 
 
 def gaps(block: Block) -> list[Gap]:
-    """For every regulariser that both samplers have: at their best alphas, and over all alphas."""
-    found: list[tuple[str, str, str, np.ndarray]] = []
+    """Samplers under every regulariser, then regularisers under every sampler."""
     of = {(v.sampler, v.regulariser, v.other): v for v in block.variants}
+    found: list[Gap] = []
     for (sampler, regulariser, other), euler in of.items():
-        vine = of.get(("vine", regulariser, other))
-        if sampler != "euler" or not vine:
-            continue
-        if vine.best is not None and euler.best is not None:
-            at = f"best: {vine.best:g} and {euler.best:g}"
-            found.append((regulariser, other, at, _paired(vine, [vine.best], euler, [euler.best])))
-        both = [alpha for alpha in vine.there if alpha in euler.there]
-        if len(both) > 1:
-            at = f"mean of {', '.join(f'{alpha:g}' for alpha in both)}"
-            found.append((regulariser, other, at, _paired(vine, both, euler, both)))
-    return [_gap(*one) for one in found if len(one[-1])]
+        if sampler == "euler" and (vine := of.get(("vine", regulariser, other))):
+            found += _gaps("VINE less Euler", kind(regulariser, other), vine, euler)
+    for (sampler, regulariser, other), variant in of.items():
+        endpoint = of.get((sampler, "endpoint", other))
+        if regulariser != "endpoint" and endpoint:
+            found += _gaps(f"endpoint less {regulariser}", kind(sampler, other), endpoint, variant)
+    return found
 
 
-def _gap(regulariser: str, other: str, at: str, apart: np.ndarray) -> Gap:
-    """From the differences of seeds [S]."""
-    difference = Estimate(apart.mean(), *stats.bootstrap(apart))
-    return Gap(regulariser, other, at, len(apart), difference, coin(apart))
+def kind(name: str, other: str) -> str:
+    """A sampler's or regulariser's name, with what else is changed."""
+    return ", ".join(filter(None, (name, other)))
+
+
+def _gaps(what: str, under: str, one: Variant, other: Variant) -> Iterator[Gap]:
+    """At the best alphas of both, and over all that both have."""
+    at: list[tuple[str, list[float], list[float]]] = []
+    if one.best is not None and other.best is not None:
+        at.append((f"best: {one.best:g} and {other.best:g}", [one.best], [other.best]))
+    both = [alpha for alpha in one.there if alpha in other.there]
+    if len(both) > 1:
+        at.append((f"mean of {', '.join(f'{alpha:g}' for alpha in both)}", both, both))
+    for words, alphas, alphas_of_other in at:
+        apart = _paired(one, alphas, other, alphas_of_other)
+        if len(apart):
+            difference = Estimate(apart.mean(), *stats.bootstrap(apart))
+            yield Gap(what, under, words, len(apart), difference, coin(apart))
 
 
 def _paired(

@@ -8,7 +8,7 @@ import numpy as np
 
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, plt, save
-from vinerl.bench.studies.ablation import MEASURES, Block, Variant, measures
+from vinerl.bench.studies.ablation import MEASURES, Block, Variant, kind, measures
 from vinerl.bench.studies.table1 import length
 
 LOOK: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ def draw(found: Sequence[Block], path: Path) -> Path:
 
 
 def _kind(variant: Variant) -> str:
-    return ", ".join(filter(None, (variant.regulariser, variant.other)))
+    return kind(variant.regulariser, variant.other)
 
 
 def _line(axes, variant: Variant, name: str, colour: str) -> None:

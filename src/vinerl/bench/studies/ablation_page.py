@@ -11,7 +11,7 @@ from vinerl.bench.studies.table1 import length
 from vinerl.bench.studies.table1_page import grid
 
 HEAD = ["sampler", "regulariser", "other", "best alpha", "seeds", *MEASURES.values()]
-GAPS = ["regulariser", "other", "alpha", "seeds", "difference", "chance"]
+GAPS = ["success of", "under", "alpha", "seeds", "difference", "chance"]
 INTRO = f"""# Sampler and regulariser
 
 Every combination at the alpha with the highest success at the end (of equals, with the higher
@@ -30,7 +30,7 @@ def markdown(found: Sequence[Block]) -> str:
     for block in found:
         made = gaps(block)
         text += [f"## {block.group}: {block.task}, {length(block.steps)} steps", ""]
-        text += [grid([HEAD, *map(_row, block.variants)]), "", "VINE less Euler:", ""]
+        text += [grid([HEAD, *map(_row, block.variants)]), "", "Seed by seed:", ""]
         text += [grid([GAPS, *map(_gap, made)]) if made else f"{NONE} (no pair is there)", ""]
         tests += made
     return "\n".join([*text, "## How many tests", "", counted(tests), ""])
@@ -66,4 +66,4 @@ def _number(value: float) -> str:
 
 def _gap(gap: Gap) -> list[str]:
     told = "{:+.2f} [{:+.2f}, {:+.2f}]".format(*map(float, gap.difference))
-    return [gap.regulariser, gap.other, gap.at, str(gap.seeds), told, f"{gap.chance:.3g}"]
+    return [gap.what, gap.under, gap.at, str(gap.seeds), told, f"{gap.chance:.3g}"]
