@@ -137,7 +137,8 @@ def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
     asked = {k: manifests.freeze(v) for k, v in config.items() if k not in results.HOW}
 
     def cell(alpha: float) -> Cell | None:
-        agent = {"name": entry.agent, "config": asked | {"alpha": alpha}}
+        used = float(np.float32(alpha))  # 0.3 reaches an agent, and its results, as 0.30000001
+        agent = {"name": entry.agent, "config": asked | {"alpha": used}}
         wanted = {"task": entry.task, "steps": entry.steps, "agent": agent}
         found = [row.cell for row in rows if wanted.items() <= row.cell.recipe.items()]
         found = [cell for cell in found if results.data_seed(cell.recipe) == entry.data_seed]
