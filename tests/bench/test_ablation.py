@@ -84,13 +84,6 @@ def test_the_best_alpha_is_that_of_the_highest_success_at_the_end(folder):
     assert block(folder).variants[0].best == 10.0
 
 
-def test_an_alpha_is_found_as_the_float32_that_was_used(folder):
-    text = QUEUE.replace("[3.0, 10.0, 30.0]", "[0.3, 1.0]")
-    (folder / "queue.toml").write_text(text)
-    add(folder, "vine", float(np.float32(0.3)), [0.5, 0.7])
-    assert set(block(folder).variants[0].there) == {0.3}
-
-
 def test_of_equal_ends_the_higher_curve_is_best(folder):
     for alpha, height in ((3.0, 0.3), (10.0, 0.8), (30.0, 0.1)):
         add(folder, "vine", alpha, [0.9, 0.9], {500: height})

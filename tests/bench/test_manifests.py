@@ -80,6 +80,13 @@ def test_infinity_can_be_one_value_of_a_stack():
     ]
 
 
+def test_a_stacked_value_is_told_as_it_was_asked_for():
+    """As float32 0.1 is 0.10000000149 and 3e-4 is 0.00030000001: another recipe, to results."""
+    asked = (0.03, 0.1, 0.3, 1.0, 3e-4, 1e10)
+    members = stack.members(replace(VineConfig(), alpha=asked), seeds=(0,))
+    assert tuple(manifests.member_of(members, i)["alpha"] for i in range(6)) == asked
+
+
 def test_a_manifest_knows_which_infinity():
     several = (1.0, math.inf, -math.inf)
     assert manifests.freeze(several) == [1.0, "inf", "-inf"]

@@ -249,6 +249,8 @@ def test_numbers_that_json_has_not_are_left_out(run, tmp_path):
 
 def test_labels_name_what_is_not_as_usual(run):
     member = {"seed": 0}
+    recipe = results.recipe_of(run.manifest, member | {"alpha": 0.30000001192092896}, 150000)
+    assert results.label(recipe) == "vine alpha=0.3", "as float32 has it, and as it was asked for"
     recipe = results.recipe_of(run.manifest, member, 150000)
     assert results.label(recipe) == "vine"
     recipe["agent"]["config"] |= {"sampler": "euler", "alpha": 3.0}

@@ -76,7 +76,8 @@ def digest(recipe: dict[str, Any]) -> str:
 def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> dict[str, Any]:
     """What a member of a run shares with those it may be averaged with."""
     data, config = manifest["data"], dict(manifest["agent"]["config"])
-    config |= {k: v for k, v in member.items() if k in config}
+    own = {k: v for k, v in member.items() if k in config}
+    config |= {k: manifests.as_written(v) if isinstance(v, float) else v for k, v in own.items()}
     card = data["card"]
     made = {"recipe": card["recipe"], "mujoco": card["versions"]["mujoco"]} if card else {}
     return {

@@ -57,8 +57,13 @@ def spec_from(saved: dict[str, Any]) -> Spec:
 def member_of(members: stack.Member, i: int) -> dict[str, Any]:
     """Its seed, and the values of the fields that differ within the stack."""
     varying = {n: v for n, v in members.floats.items() if len(np.unique(np.asarray(v))) > 1}
-    values = {n: freeze(float(v[i])) for n, v in varying.items()}
+    values = {n: freeze(as_written(float(v[i]))) for n, v in varying.items()}
     return {"seed": int(members.seed[i])} | values
+
+
+def as_written(value: float) -> float:
+    """The shortest number that float32 has the same value for: 0.3, not 0.30000001192."""
+    return float(str(np.float32(value)))
 
 
 def begin(job: Job, spec: Spec, data: dict[str, Any]) -> dict[str, Any]:

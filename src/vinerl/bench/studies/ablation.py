@@ -137,8 +137,7 @@ def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
     asked = {k: manifests.freeze(v) for k, v in config.items() if k not in results.HOW}
 
     def cell(alpha: float) -> Cell | None:
-        used = float(np.float32(alpha))  # 0.3 reaches an agent, and its results, as 0.30000001
-        agent = {"name": entry.agent, "config": asked | {"alpha": used}}
+        agent = {"name": entry.agent, "config": asked | {"alpha": alpha}}
         wanted = {"task": entry.task, "steps": entry.steps, "agent": agent}
         found = [row.cell for row in rows if wanted.items() <= row.cell.recipe.items()]
         found = [cell for cell in found if results.data_seed(cell.recipe) == entry.data_seed]
