@@ -115,7 +115,7 @@ def test_a_queue_that_cannot_be_is_refused_by_section(tmp_path, text, message):
         read(tmp_path, text)
 
 
-def test_only_seeds_that_are_missing_are_measured(tmp_path):
+def test_only_what_is_missing_is_measured(tmp_path):
     first, *_, last = read(tmp_path, TWO)
     of = lambda *seeds: [{"seed": seed, "alpha": a} for seed in seeds for a in (3.0, 10.0)]
     (rest,) = queue.left([first], published(first, of(0)))
@@ -123,10 +123,15 @@ def test_only_seeds_that_are_missing_are_measured(tmp_path):
     assert rest.name == first.name + "-seeds-1"
     assert rest.cost().seconds < first.cost().seconds
     assert queue.left([first], published(first, of(0, 1))) == []
-    assert queue.left([first], published(first, of(0)[:1])) == [first]  # both seeds lack a value
     assert queue.left([first, last], []) == [first, last]
-    one_value = published(first, of(0) + of(1)[:1])
-    assert queue.left([first], one_value) == [first]  # a seed is not measured for one value
+    corner = published(first, of(0)[:1])
+    assert queue.left([first], corner) == [first]  # three members of four are no stack
+    (rest,) = queue.left([first], published(first, of(0) + of(1)[:1]))
+    assert (rest.seeds, rest.fields["alpha"], rest.members) == ((1,), 10.0, 1)
+    (rest,) = queue.left([first], published(first, [of(0)[0], of(1)[0]]))
+    assert (rest.seeds, rest.fields["alpha"], rest.members) == ((0, 1), 10.0, 2)
+    assert rest.name == first.name + "-alpha-10.0"
+    assert queue.missing(rest, []) == [{"seed": 0}, {"seed": 1}]
 
 
 def test_what_is_missing_is_what_nobody_published(tmp_path):

@@ -277,13 +277,19 @@ def measured(monkeypatch):
     monkeypatch.setattr(leash, "hold", hold)
 
 
-def test_a_value_more_for_seeds_that_are_there_is_published_and_they_stay(
-    place, tmp_path, measured, capsys
+@pytest.mark.parametrize(
+    ("seeds", "alphas", "stay"),
+    [("[0, 1]", [3.0, 10.0, 30.0], None), ("[0, 1, 2]", [3.0, 10.0, 30.0], 4)],
+    ids=["a value", "a value and a seed"],
+)
+def test_what_is_missing_is_published_and_what_is_there_stays(
+    place, tmp_path, measured, capsys, seeds, alphas, stay
 ):
-    """All is measured again, on a machine that has nothing of the runs before."""
+    """Values that are missing alone are measured alone; five of nine members are no stack, so all
+    nine are measured again, on a machine that has nothing of the runs before."""
 
-    def work(alphas, runs):
-        text = f'[a]\ntasks = ["{ANT}"]\nseeds = [0, 1]\nsteps = 1000\n'
+    def work(seeds, alphas, runs):
+        text = f'[a]\ntasks = ["{ANT}"]\nseeds = {seeds}\nsteps = 1000\n'
         (tmp_path / "queue.toml").write_text(f"{text}alpha = {{ antmaze-large = {alphas} }}\n")
         there = replace(with_data(place(), ANT), runs=tmp_path / runs)
         left = lambda: queue.left(queue.read(tmp_path / "queue.toml"), results.read(tmp_path))
@@ -291,11 +297,12 @@ def test_a_value_more_for_seeds_that_are_there_is_published_and_they_stay(
         assert (left(), done.failed) == ([], {})
         return {seed.path: seed.facts for seed in results.read(tmp_path)}
 
-    first = work([3.0, 10.0], "one")
+    first = work("[0, 1]", [3.0, 10.0], "one")
     assert "published already" not in capsys.readouterr().out
-    every = work([3.0, 10.0, 30.0], "two")
-    assert "4 of 6 members are published already and stay" in capsys.readouterr().out
-    assert (len(first), len(every)) == (4, 6)
+    every = work(seeds, alphas, "two")
+    said = f"{stay} of 9 members are published already and stay"
+    assert (said in capsys.readouterr().out) == (stay is not None)
+    assert (len(first), len(every)) == (4, 9 if stay else 6)
     assert {path: every[path] for path in first} == first
 
 

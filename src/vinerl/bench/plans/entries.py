@@ -45,7 +45,7 @@ class Entry:
     own: dict[str, Any] = field(default_factory=dict)  # fields that tell it from its neighbours
     data: Path | None = None
     data_seed: int = 0  # of the task's data: another number is another set of episodes
-    rest: bool = False  # other seeds of it are there already
+    part: str = ""  # which of its seeds or values these are, where the others are there already
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -65,14 +65,14 @@ class Entry:
     @property
     def name(self) -> str:
         """Of the run's folder: what tells it from the others of its group."""
-        parts = [v if isinstance(v, str) else f"{k}-{_plain(v)}" for k, v in self.own.items()]
+        parts = [v if isinstance(v, str) else f"{k}-{plain(v)}" for k, v in self.own.items()]
         parts += [f"protocol-{self.run['protocol']}"] if "protocol" in self.run else []
         parts = [part.replace("_", "-") for part in parts]
         where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]
         steps = f"{self.steps // 1000}k" if self.steps >= 1000 else str(self.steps)
         which = [f"data-{self.data_seed}"] if self.data_seed else []
-        which += [f"seeds-{_plain(self.seeds)}"] if self.rest else []
+        which += [self.part] if self.part else []
         return "-".join([where, agent, *parts, steps, *which])
 
     @property
@@ -95,7 +95,8 @@ class Entry:
         return estimate.cost(self.agent, self.job.config, self.members, self.steps - done)
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """In a folder's name."""
     several = value if isinstance(value, tuple | list) else [value]
     return "-".join(map(str, several)).lower()
 

@@ -19,7 +19,7 @@ from typing import Any
 
 from vinerl.bench.numbers import results
 from vinerl.bench.numbers.results import Seed
-from vinerl.bench.plans.entries import Entry, check, read_toml, shared_name, twins
+from vinerl.bench.plans.entries import Entry, check, plain, read_toml, shared_name, twins
 from vinerl.bench.run import jobs, manifests, tasks
 from vinerl.bench.run.progress import duration
 from vinerl.errors import InputError
@@ -106,9 +106,16 @@ def left(entries: Sequence[Entry], published: Sequence[Seed]) -> list[Entry]:
 
 
 def rest(entry: Entry, members: Sequence[dict[str, Any]]) -> Entry:
-    """An entry with these of its members alone; whole, where they are not all of some seeds."""
-    seeds = tuple(seed for seed in entry.seeds if any(m["seed"] == seed for m in members))
-    some = replace(entry, seeds=seeds, rest=True)
+    """An entry with these of its members alone, or whole, where they are no stack by themselves."""
+    lacking = lambda name, several: [x for x in several if any(m[name] == x for m in members)]
+    there = {name: value for name, value in entry.fields.items() if name in members[0]}
+    values = {name: lacking(name, several) for name, several in there.items()}
+    seeds = tuple(lacking("seed", entry.seeds))
+    fewer = {"seeds": seeds} if len(seeds) < len(entry.seeds) else {}
+    fewer |= {name: few for name, few in values.items() if len(few) < len(there[name])}
+    part = "-".join(f"{name}-{plain(few)}" for name, few in fewer.items())
+    common, own = ({k: values.get(k, v) for k, v in of.items()} for of in (entry.common, entry.own))
+    some = replace(entry, seeds=seeds, common=common, own=own, part=part)
     return some if some.members == len(members) < entry.members else entry
 
 
