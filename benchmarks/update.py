@@ -1,7 +1,7 @@
 """The time of a gradient step: this project's, the peers' way, and what the device can do.
 
 python -m benchmarks update --stacks 1,4,12 --set precision=bfloat16
-python -m benchmarks update --grow seeds --budget 300 --out update.jsonl
+python -m benchmarks update --grow seeds --grow batch=256,1024 --budget 300 --out update.jsonl
 python -m benchmarks update --stacks 12 --option xla_gpu_dot_merger_threshold_mb=32
 python -m benchmarks update --grow all --small        a rehearsal on a CPU
 
@@ -99,8 +99,13 @@ def options() -> argparse.ArgumentParser:
         "--set", action="append", default=[], metavar="NAME=VALUE", help="a field of its config"
     )
     parser.add_argument("--stacks", default="1,4,12", help="members, where nothing is varied")
-    parser.add_argument("--grow", choices=(*GROW, "all"), help="vary one size, or each in turn")
-    parser.add_argument("--values", help="of what is varied, with commas (else a list of ours)")
+    parser.add_argument(
+        "--grow",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUES]",
+        help=f"vary {', '.join(GROW)} or, each in turn, all; values with commas, else ours",
+    )
     parser.add_argument("--members", type=int, default=4, help="where another size is varied")
     parser.add_argument("--obs", type=int, default=material.OBS, help="size of an observation")
     parser.add_argument("--action", type=int, default=material.ACTION)
@@ -129,17 +134,19 @@ def stacks(given: argparse.Namespace, config: AgentConfig) -> list[Case]:
     first = base(given, config)
     if not given.grow:
         return [first._replace(members=n) for n in numbers("--stacks", given.stacks)]
-    if given.values and given.grow == "all":
-        raise InputError(f"--values {given.values}: --grow must name one size")
-    if given.grow == "K" and not hasattr(config, "flow_steps"):
-        raise InputError(f"--grow K: {given.agent} takes no steps to make an action")
-    there = [name for name in GROW if name != "K" or hasattr(config, "flow_steps")]
     lists = SMALL if given.small else GROW
-    return [
-        grown(first, name, value)
-        for name in (there if given.grow == "all" else [given.grow])
-        for value in (numbers("--values", given.values) if given.values else lists[name])
-    ]
+    there = [name for name in GROW if name != "K" or hasattr(config, "flow_steps")]
+    found = []
+    for said in given.grow:
+        name, several, values = said.partition("=")
+        if name not in (*GROW, "all") or (several and name == "all"):
+            raise InputError(f"--grow {said}: expected {', '.join(GROW)} (perhaps =1,2,3) or all")
+        if name not in (*there, "all"):
+            raise InputError(f"--grow {said}: {given.agent} takes no steps to make an action")
+        for size in there if name == "all" else [name]:
+            sizes = numbers(f"--grow {size}", values) if several else lists[size]
+            found += [grown(first, size, value) for value in sizes]
+    return found
 
 
 def base(given: argparse.Namespace, config: AgentConfig) -> Case:

@@ -39,9 +39,9 @@ def test_growing_varies_one_size():
     assert [case.members for case in planned("--grow", "seeds")] == [1, 2, 4, 8, 12, 24, 48]
     (first,) = planned("--stacks", "3")
     for name, value in {"batch": 64, "K": 3, "width": 32, "obs": 7, "rows": 5000}.items():
-        (case,) = planned("--grow", name, "--values", str(value), "--members", "3")
+        (case,) = planned("--grow", f"{name}={value}", "--members", "3")
         assert case.facts == first.facts | {"grow": name, name: value}
-    (wide,) = planned("--grow", "width", "--values", "32")
+    (wide,) = planned("--grow", "width=32")
     assert wide.config.actor_hidden == wide.config.critic_hidden == (32,) * 4
 
 
@@ -50,8 +50,15 @@ def test_everything_grows_in_turn_but_what_an_agent_has_not():
     assert {c.grow for c in planned("--grow", "all", "--agent", "rebrac")} == {*update.GROW} - {"K"}
     with pytest.raises(InputError, match=r"--grow K.*rebrac"):
         planned("--grow", "K", "--agent", "rebrac")
-    with pytest.raises(InputError, match=r"--values 1,2"):
-        planned("--grow", "all", "--values", "1,2")
+    for wrong in ("all=1,2", "seed", "K=1,x"):
+        with pytest.raises(InputError, match=f"--grow {wrong[0]}"):
+            planned("--grow", wrong)
+    several = planned("--grow", "seeds=2,1", "--grow", "batch=64")
+    assert [(c.grow, c.members, c.config.batch_size) for c in several] == [
+        ("seeds", 2, 512),
+        ("seeds", 1, 512),
+        ("batch", 4, 64),
+    ]
     with pytest.raises(InputError, match="--stacks 1,x"):
         planned("--stacks", "1,x")
 
