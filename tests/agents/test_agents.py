@@ -176,7 +176,8 @@ def test_a_stack_over_every_float_field_equals_separate_runs(case):
     names = stack.stackable(default)
     alone = [replace(default, **{name: getattr(agent.config, name)}) for name in names]
     members = [stack.members(cfg, [1]) for cfg in (default, *alone, agent.config)]
-    agent_of = stack.maker(make, default, spec)
+    limits = default.max_grad_norm, agent.config.max_grad_norm
+    agent_of = stack.maker(make, replace(default, max_grad_norm=limits), spec)
     runs = offline.start(agent_of, jax.tree.map(lambda *x: jnp.concatenate(x), *members))
     runs, _ = offline.train_block(agent_of)(runs, DATA, UPDATES)
     pick = lambda i: jax.tree.map(lambda x: x[i], (runs.state.params, runs.state.targets))

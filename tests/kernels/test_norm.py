@@ -63,6 +63,27 @@ def test_values_and_gradients_are_those_of_flax(dtype, batch, width):
     assert_equals_flax(dtype, 1, batch, width)
 
 
+@pytest.mark.parametrize("learned", [(), (0,), (0, 1, 2)], ids=["none", "bias", "all"])
+def test_what_comes_back_to_a_layer_does_not_depend_on_what_else_is_learned(learned):
+    """Where no parameter is, there is nothing to sum over the rows, and nothing is."""
+    u, g = normal(0, BATCH, WIDTH)[0], normal(1, BATCH, WIDTH)[0].astype(jnp.bfloat16)
+    rest = [normal(2 + i, WIDTH)[0] for i in range(3)]
+
+    def back(u, *some):
+        given = list(rest)
+        for i, x in zip(learned, some, strict=True):
+            given[i] = x
+        return gelu_norm(u, *given)
+
+    pull = lambda u, *some: jax.vjp(back, u, *some)[1](g)
+    du, *others = pull(u, *(rest[i] for i in learned))
+    exact = jax.vjp(gelu_norm, u, *rest)[1](g)
+    assert jnp.array_equal(du, exact[0])
+    assert all(jnp.array_equal(x, exact[1 + i]) for i, x in zip(learned, others, strict=True))
+    traced = str(jax.make_jaxpr(pull)(u, *(rest[i] for i in learned)))
+    assert (re.search(r"f32\[1,3,16\]", traced) is not None) is bool(learned)
+
+
 @pytest.mark.parametrize(
     "tile",
     [

@@ -6,6 +6,7 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from tiny import SPEC, dataset, relative, tiny
@@ -19,7 +20,8 @@ FAR = {"max_grad_norm": 0.5, "tau": 0.5, "noise": 0.3, "alpha": 3.0, "lr_end": 0
 CHANGED = {f: FAR.get(f, 0.8 * getattr(CONFIG, f)) for f in stack.stackable(CONFIG)}
 SEEDS = (3, 9, 7, 4)
 
-AGENT_OF = stack.maker(MAKE, CONFIG, SPEC)
+# Members of many configs, some of which have a limit.
+AGENT_OF = stack.maker(MAKE, replace(CONFIG, max_grad_norm=(np.inf, 0.5)), SPEC)
 START = jax.jit(partial(offline.start, AGENT_OF))
 BLOCK = offline.train_block(AGENT_OF)
 DATA = jax.device_put(dataset())
@@ -124,3 +126,12 @@ def test_a_member_equals_an_agent_that_knows_its_values_as_plain_numbers():
 def test_a_fixed_field_holds_for_all_members():
     member = pick(stack.members(replace(CONFIG, noise=(0.5, 1.0)), (0,)), 1)
     assert stack.maker(MAKE, CONFIG, SPEC, noise=0.0)(member).config.noise == 0.0
+
+
+def test_a_limit_that_no_member_has_is_not_computed_and_changes_nothing():
+    """Not one bit: the same block with a limit that is never reached."""
+    members = stack.members(CONFIG, SEEDS)
+    unlimited = stack.maker(MAKE, CONFIG, SPEC)
+    assert unlimited(pick(members, 0)).config.max_grad_norm == np.inf
+    state = offline.train_block(unlimited)(START(members), DATA, 20)[0].state
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, state, trained(members)))

@@ -11,14 +11,6 @@ from vinerl.types import Array
 A, B = 0.7978845608028654, 0.044715  # gelu(z) = z (1 + tanh(A (z + B z^3))) / 2
 
 
-def entering(u: Array, bias: Array) -> tuple[Array, Array]:
-    """What a kernel reads for them, in bfloat16: a float32 product is rounded with its bias added,
-    which may cancel most of it."""
-    if u.dtype == jnp.bfloat16:
-        return u, bias
-    return (u + bias).astype(jnp.bfloat16), jnp.zeros_like(bias)
-
-
 def gelu(z: Array) -> tuple[Array, Array]:
     """gelu(z) and its derivative."""
     square = z * z

@@ -21,7 +21,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
 from vinerl import kernels
-from vinerl.kernels.arithmetic import entering, fma, gelu, interpreted
+from vinerl.kernels.arithmetic import fma, gelu, interpreted
 from vinerl.types import Array
 
 
@@ -36,6 +36,7 @@ class Tile(NamedTuple):
 
 FORTH = Tile(rows=16, step=4, warps=4, ahead=False)
 BACK = Tile(rows=32, step=4, warps=4, ahead=True)  # each leaves three column sums: more rows
+CONSTANT = Tile(rows=32, step=8, warps=4, ahead=True)  # back, where it leaves none
 LANES = 32 * 16  # bytes that a warp reads at once
 EPSILON = 1e-6  # as in Flax
 
@@ -48,26 +49,29 @@ def fits(width: int, x: Array, dtype: Any, activation: Any) -> bool:
 @jax.custom_vjp
 def gelu_norm(u: Array, bias: Array, scale: Array, offset: Array) -> Array:
     """LayerNorm(gelu(u + bias)) for u [B, W], in bfloat16; everything inside is float32."""
-    u, bias = entering(u, bias)
-    out = jax.ShapeDtypeStruct(u.shape, u.dtype)
+    out = jax.ShapeDtypeStruct(u.shape, jnp.bfloat16)
     return _by_rows(_forward, _tile(FORTH, u), u, out)(u, bias, scale, offset)
 
 
 def _keep(u, bias, scale, offset):
-    kept = entering(u, bias)
-    return gelu_norm(*kept, scale, offset), (*kept, scale, jnp.zeros((), u.dtype))
+    """Sums over the rows are needed only where bias, scale or offset learn."""
+    learned = any(x.perturbed for x in (bias, scale, offset))
+    u, bias, scale, offset = (x.value for x in (u, bias, scale, offset))
+    return gelu_norm(u, bias, scale, offset), (u, bias, scale, () if learned else None)
 
 
 def _back(kept, dy):
-    u, bias, scale, like = kept
-    tile = _tile(BACK, u)
-    sums = jax.ShapeDtypeStruct((len(u) // tile.rows, 3, u.shape[1]), jnp.float32)
-    out = jax.ShapeDtypeStruct(u.shape, u.dtype), sums
-    du, sums = _by_rows(_backward, tile, u, out)(u, bias, scale, dy)
-    return du.astype(like.dtype), *sums.sum(axis=0)
+    u, bias, scale, learned = kept
+    tile = _tile(CONSTANT if learned is None else BACK, u)
+    out = [jax.ShapeDtypeStruct(u.shape, jnp.bfloat16)]
+    if learned is not None:
+        sums = (len(u) // tile.rows, 3, u.shape[1])
+        out.append(jax.ShapeDtypeStruct(sums, jnp.float32))
+    du, *sums = _by_rows(_backward, tile, u, out)(u, bias, scale, dy)
+    return du.astype(u.dtype), *(sums[0].sum(axis=0) if sums else (None,) * 3)
 
 
-gelu_norm.defvjp(_keep, _back)
+gelu_norm.defvjp(_keep, _back, symbolic_zeros=True)
 
 
 def _forward(tile, u, bias, scale, offset, y):
@@ -84,7 +88,7 @@ def _forward(tile, u, bias, scale, offset, y):
     _walk(tile, lambda rows: [u[rows, p] for p in pieces], some, ())
 
 
-def _backward(tile, u, bias, scale, dy, du, sums):
+def _backward(tile, u, bias, scale, dy, du, *sums):
     pieces = _pieces(u)
     bias, scale = ([x[p][None] for p in pieces] for x in (bias, scale))
 
@@ -99,17 +103,19 @@ def _backward(tile, u, bias, scale, dy, du, sums):
         def piece(p, columns, d, normal, inner, slope):
             dz = slope * fma(normal, -along, fma(inner, rate, -mean))
             du[rows, p] = dz.astype(du.dtype)
+            if not sums:
+                return ()
             dz_sum, scale_sum, d_sum = columns
             return dz_sum + dz, fma(d, normal, scale_sum), d_sum + d
 
         return list(map(piece, pieces, columns, ds, normal, inner, slope))
 
     read = lambda rows: ([u[rows, p] for p in pieces], [dy[rows, p] for p in pieces])
-    zeros = [(jnp.zeros((tile.step, p.size)),) * 3 for p in pieces]
+    zeros = [(jnp.zeros((tile.step, p.size)),) * 3 if sums else () for p in pieces]
     columns = _walk(tile, read, some, zeros)
     for p, three in zip(pieces, columns, strict=True):
         for k, x in enumerate(three):
-            sums[pl.program_id(0), k, p] = x.sum(axis=0)
+            sums[0][pl.program_id(0), k, p] = x.sum(axis=0)
 
 
 def _walk(tile: Tile, read: Callable, some: Callable, carry: Any) -> Any:

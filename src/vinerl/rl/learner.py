@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from math import isinf
 from typing import Any, Literal, NamedTuple
 
 import flax.linen as nn
@@ -56,6 +57,9 @@ class AgentConfig:
         return self.horizon if self.chunk else 1
 
 
+SMALL = 2**16  # numbers of a parameter that may be read twice
+
+
 class State(NamedTuple):
     """Everything that changes during training; parameters are by role."""
 
@@ -91,8 +95,14 @@ Make = Callable[[Any, Spec], Agent]  # from a config and what the data look like
 
 
 def optimizer(config: AgentConfig) -> optax.GradientTransformation:
-    """Adam up to its step size, which depends on the step."""
-    return optax.chain(optax.clip_by_global_norm(config.max_grad_norm), optax.scale_by_adam())
+    """Adam up to its step size, which depends on the step.
+
+    Clipping waits for the gradients of all networks, so without a limit there is none.
+    """
+    limit = config.max_grad_norm
+    unlimited = isinstance(limit, float) and isinf(limit)  # no float of a member: a number here
+    clip = optax.identity() if unlimited else optax.clip_by_global_norm(limit)
+    return optax.chain(clip, optax.scale_by_adam())
 
 
 def learning_rate(config: AgentConfig, step: Array) -> Array:
@@ -120,7 +130,19 @@ def exactly(config: AgentConfig) -> AbstractContextManager[Any]:
 def gradient(agent: Agent, state: State, batch: Batch, key: Key) -> tuple[Params, Metrics]:
     """Of the loss, by role."""
     with exactly(agent.config), kernels.chosen(agent.config.fused):
-        return jax.grad(agent.loss, has_aux=True)(state.params, state, batch, key)
+        return jax.grad(agent.loss, has_aux=True)(apart(state.params), state, batch, key)
+
+
+def apart(params: Params) -> Params:
+    """The same values, small ones of which a GPU's compiler takes for others.
+
+    Where biases or last layers are both learned and held constant, it would make one kernel of what
+    either use needs of them, and the two passes would wait for each other.
+    """
+    if jax.default_backend() != "gpu":
+        return params
+    small = lambda x: jax.lax.optimization_barrier(x) if x.size < SMALL else x
+    return jax.tree.map(small, params)
 
 
 def update(agent: Agent, state: State, batch: Batch, key: Key) -> tuple[State, Metrics]:

@@ -7,6 +7,7 @@ agent is made inside the mapped function, so losses read `cfg.alpha` and know no
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
+from math import inf
 from typing import NamedTuple, get_type_hints
 
 import jax
@@ -49,7 +50,11 @@ def members(cfg: AgentConfig, seeds: Sequence[int]) -> Member:
 
 
 def maker(make: Make, cfg: AgentConfig, spec: Spec, **fixed) -> AgentOf:
-    """From a member to its agent. `fixed` fields hold for all: `noise=0.0`, say, to evaluate."""
+    """From a member to its agent. `fixed` fields hold for all: `noise=0.0`, say, to evaluate.
+
+    A limit that no member has (inf) stays a number: what it would ask for is not computed.
+    """
+    fixed = {name: v for name in stackable(cfg) if (v := getattr(cfg, name)) == inf} | fixed
     return lambda member: choosing(make(replace(cfg, **(member.floats | fixed)), spec))
 
 
