@@ -18,7 +18,7 @@ MAY_USE = {
     "disk": {"errors"},
     "owner": {"errors"},
     "kernels": BASE,
-    "flow": BASE,
+    "flow": BASE | {"kernels"},
     "nets": BASE | {"kernels"},
     "data": BASE,
     "envs": BASE,
