@@ -18,7 +18,7 @@ MAY_USE = {
     "disk": {"errors"},
     "owner": {"errors"},
     "kernels": BASE,
-    "flow": BASE | {"kernels"},
+    "flow": BASE,
     "nets": BASE | {"kernels"},
     "data": BASE,
     "envs": BASE,

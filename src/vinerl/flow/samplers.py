@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 
 from vinerl.flow.path import endpoint, interpolate
-from vinerl.kernels import chain
 from vinerl.types import Array, Key, Params, Scalar, Velocity
 
 Step = Callable[[Velocity, Array, Array, Array, Array], Array]
@@ -47,18 +46,6 @@ def diffusion_of(t: Array, dt: Array) -> Array:
 
 STEPS: dict[str, Step] = {"euler": euler_step, "vine": vine_step}
 
-# The coefficients p, q, m, r, s of `chain.Rule` at t, for a step of dt.
-RULES: dict[Step, Callable[[Array, Array], tuple[Scalar, ...]]] = {
-    euler_step: lambda t, dt: (1.0, 0.0, 1.0, dt, 0.0),
-    vine_step: lambda t, dt: (t, 1 - t, 1.0, 1 - t, 0.0),
-    sde_step: lambda t, dt: (1.0, 0.0, t / (t + dt), 2 * dt, jnp.sqrt(dt) * diffusion_of(t, dt)),
-}
-
-
-def rule_of(step: Step, times: Array) -> chain.Rule:
-    t, dt = times[:-1], jnp.diff(times)
-    return chain.Rule(t, *(jnp.broadcast_to(c, t.shape) for c in RULES[step](t, dt)))
-
 
 def grid(steps: int) -> Array:
     """K + 1 even times from noise to action."""
@@ -77,11 +64,8 @@ def trace(
     """The whole path [K + 1, B, A] for noises [K + 1, B, A] and times [K + 1].
 
     Differentiable in the field through all steps; `remat` recomputes them instead of storing them,
-    `unroll` compiles them one after another instead of as a loop, with kernels of our own between
-    their products where those fit.
+    `unroll` compiles them one after another instead of as a loop.
     """
-    if unroll and not remat and step in RULES and chain.fits(velocity, noises):
-        return chain.trace(velocity.layers, rule_of(step, times), noises)
 
     def body(x, inputs):
         x = step(velocity, inputs[0], x, *inputs[1:])

@@ -36,13 +36,6 @@ def fma(x: Any, y: Any, z: Any, minus: bool = False) -> Array:
     return out
 
 
-def dot(x: Array, y: Array) -> Array:
-    """A product of float32 as XLA makes it on a GPU, with 11 bits of each factor."""
-    if interpreted():
-        return x @ y
-    return jnp.dot(x, y, precision=jax.lax.DotAlgorithmPreset.TF32_TF32_F32)
-
-
 def _tanh(x: Array) -> Array:
     return jnp.tanh(x) if interpreted() else triton.approx_tanh(x)
 

@@ -38,7 +38,7 @@ def fits(width: int, x: Array, dtype: Any, activation: Any) -> bool:
 @jax.custom_vjp
 def bias_gelu(u: Array, bias: Array) -> Array:
     """gelu(u + bias) for u [B, W], in bfloat16; everything inside is float32."""
-    return by_tiles(_forward, FORTH, u, jax.ShapeDtypeStruct(u.shape, jnp.bfloat16))(u, bias)
+    return _by_tiles(_forward, FORTH, u, jax.ShapeDtypeStruct(u.shape, jnp.bfloat16))(u, bias)
 
 
 def _keep(u, bias):
@@ -47,9 +47,9 @@ def _keep(u, bias):
 
 def _back(kept, dy):
     u, bias = kept
-    sums = jax.ShapeDtypeStruct((len(u) // tile_of(BACK, u).rows, u.shape[1]), jnp.float32)
+    sums = jax.ShapeDtypeStruct((len(u) // _tile(BACK, u).rows, u.shape[1]), jnp.float32)
     out = jax.ShapeDtypeStruct(u.shape, jnp.bfloat16), sums
-    du, sums = by_tiles(_backward, BACK, u, out)(u, bias, dy)
+    du, sums = _by_tiles(_backward, BACK, u, out)(u, bias, dy)
     return du.astype(u.dtype), sums.sum(axis=0)
 
 
@@ -57,33 +57,31 @@ bias_gelu.defvjp(_keep, _back)
 
 
 def _forward(tile, u, bias, y):
-    rows, columns = place(tile)
+    rows, columns = _place(tile)
     value, _ = gelu(u[rows, columns] + bias[columns][None])
     y[rows, columns] = value.astype(y.dtype)
 
 
 def _backward(tile, u, bias, dy, du, sums):
-    rows, columns = place(tile)
+    rows, columns = _place(tile)
     _, slope = gelu(u[rows, columns] + bias[columns][None])
     dz = slope * dy[rows, columns].astype(jnp.float32)
     du[rows, columns] = dz.astype(du.dtype)
     sums[pl.program_id(0), columns] = dz.sum(axis=0)
 
 
-def place(tile: Tile) -> tuple[Any, Any]:
-    """The rows and columns of this program."""
+def _place(tile: Tile) -> tuple[Any, Any]:
     row, column = pl.program_id(0), pl.program_id(1)
     return pl.ds(row * tile.rows, tile.rows), pl.ds(column * tile.columns, tile.columns)
 
 
-def tile_of(tile: Tile, u: Array) -> Tile:
+def _tile(tile: Tile, u: Array) -> Tile:
     """With fewer rows or columns where they would not divide the layer."""
     return tile._replace(rows=gcd(tile.rows, len(u)), columns=gcd(tile.columns, u.shape[1]))
 
 
-def by_tiles(kernel: Any, tile: Tile, u: Array, out: Any) -> Any:
-    """A call of the kernel on every tile of arrays like u [B, W]."""
-    tile = tile_of(tile, u)
+def _by_tiles(kernel: Any, tile: Tile, u: Array, out: Any) -> Any:
+    tile = _tile(tile, u)
     return pl.pallas_call(
         partial(kernel, tile),
         out,

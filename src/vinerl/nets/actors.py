@@ -5,8 +5,6 @@ from collections.abc import Sequence
 import flax.linen as nn
 import jax.numpy as jnp
 
-from vinerl import kernels
-from vinerl.kernels import chain
 from vinerl.nets.encoders import Encoder
 from vinerl.nets.mlp import MLP, Dense, Dtype, Hidden, Network, exact
 from vinerl.types import Array, Obs, Params, Velocity
@@ -32,26 +30,7 @@ class VelocityField(Network):
     def at(self, params: Params, obs: Obs) -> Velocity:
         """The field at these observations, which are encoded once for all steps."""
         features = self.apply(params, obs, method=lambda field, obs: field.encode(obs))
-        plain = lambda x, t: self.apply(params, features, x, t)
-        even = len(self.hidden) > 1 and len(set(self.hidden)) == 1 and not self.layer_norm
-        if not (kernels.fused() and even and self.dtype == jnp.bfloat16):
-            return plain
-        return chain.Field(plain, layers_of(params["params"]["layers"], features))
-
-
-def layers_of(params: Params, features: Array) -> chain.Layers:
-    """An MLP of (features, x, t) taken apart; the features' share is computed once."""
-    hidden = [params["Hidden_0"][f"Dense_{i}"] for i in range(len(params["Hidden_0"]))]
-    (first, *rest), last, size = hidden, params["Dense_0"], features.shape[-1]
-    return chain.Layers(
-        start=features @ first["kernel"][:size] + first["bias"],
-        action=first["kernel"][size:-1],
-        time=first["kernel"][-1],
-        kernels=tuple(layer["kernel"] for layer in rest),
-        biases=tuple(layer["bias"] for layer in rest),
-        last=last["kernel"],
-        last_bias=last["bias"],
-    )
+        return lambda x, t: self.apply(params, features, x, t)
 
 
 class NoisePredictor(Network):
