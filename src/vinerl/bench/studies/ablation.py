@@ -132,7 +132,7 @@ def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
     """With the seeds that the queue asks for: more of them at one alpha would favour or harm it."""
     config = vars(jobs.resolve(entry.request).config)
     alphas = config["alpha"] if isinstance(config["alpha"], tuple) else (config["alpha"],)
-    other = {k: v for k, v in entry.own.items() if k not in ("sampler", "regulariser")}
+    other = {k: v for k, v in entry.own.items() if k not in ("sampler", "regulariser", "alpha")}
     words = ", ".join(f"{name} {value}" for name, value in other.items())
     asked = {k: manifests.freeze(v) for k, v in config.items() if k not in results.HOW}
 
