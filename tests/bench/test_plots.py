@@ -141,3 +141,16 @@ def test_a_heading_of_several_tasks_stays_inside_and_above_the_plots(run, figure
     assert box.x1 <= figure.bbox.width
     assert box.y1 <= figure.bbox.height
     assert all(axes.get_tightbbox().y1 <= box.y0 for axes in figure.axes)
+
+
+def test_the_names_of_many_runs_stand_below_the_plots_and_above_the_foot(run, figures, tmp_path):
+    plots.compare([run] * 7, tmp_path / "all.png")
+    figure = figures[0]
+    legend = figure.axes[-2].get_legend()
+    assert len(legend.get_texts()) == 7
+    assert figure.axes[0].get_legend() is None
+    box, foot = legend.get_window_extent(), figure.texts[1].get_window_extent()
+    plotted = [axes for axes in figure.axes if axes.lines]
+    assert box.y0 >= foot.y1 - 1
+    assert all(axes.get_tightbbox().y0 >= box.y1 - 1 for axes in plotted)
+    assert box.x1 <= figure.bbox.width

@@ -23,6 +23,7 @@ from matplotlib.ticker import MaxNLocator
 DARK = "#4d4d4d"
 COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", DARK, "#c2347e", "#2a9db0"]
 LEGEND: dict[str, Any] = {"framealpha": 0.6, "edgecolor": "none"}  # legible over a line
+FEW = 3  # lines that leave room for their names beside them
 GRID: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
@@ -125,8 +126,10 @@ def _panels(
     panels = [p for p in PANELS if any(p[0] in line for s in sources for line in s.lines)]
     if not panels:
         return None
-    height = (len(panels) + 1) // 2
-    figure, grid = plt.subplots(height, 2, figsize=(9, 2.5 * height), **GRID)
+    height, below = (len(panels) + 1) // 2, -(-len(sources) // 3) if len(sources) > FEW else 0
+    rows = [1.0] * height + [0.06 + 0.1 * below] * bool(below)
+    size = (9, 2.5 * sum(rows))
+    figure, grid = plt.subplots(len(rows), 2, figsize=size, height_ratios=rows, **GRID)
     for axes, (name, heading, scale) in zip(grid.flat, panels, strict=False):
         for i, source in enumerate(sources):
             x, y = metrics.curve(source.lines, name)
@@ -147,7 +150,11 @@ def _panels(
         axes.set_yscale(scale)
         if name == "eval/success":
             axes.set_ylim(-0.03, 1.03)
-    if len(sources) > 1:
+    if below:
+        named = grid.flat[0].get_legend_handles_labels()
+        legend = grid[-1, 0].legend(*named, loc="upper left", ncols=3, frameon=False, fontsize=8)
+        legend.set_in_layout(False)  # it is as wide as both columns
+    elif len(sources) > 1:
         grid.flat[0].legend(**LEGEND, fontsize=8)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
