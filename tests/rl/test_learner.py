@@ -60,3 +60,13 @@ def test_nor_are_those_of_cloning_and_of_diagnosing_less_precise():
 def test_full_float32_is_float32_where_there_is_no_tf32():
     dtypes = [replace(tiny("vine")[0], precision=p).dtype for p in ("float32", "full-float32")]
     assert dtypes == [jnp.float32, jnp.float32]
+
+
+@pytest.mark.parametrize(("backend", "behind"), [("gpu", 2), ("cpu", 0)])
+def test_small_parameters_are_held_apart_on_a_gpu(backend, behind, monkeypatch):
+    """Behind a barrier, which changes no value; a large one would be read twice for it."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    params = {"bias": jnp.arange(3.0), "last": jnp.ones((512, 1)), "hidden": jnp.ones((512, 512))}
+    traced = jax.make_jaxpr(lambda params: learner.apart(params))(params)
+    assert str(traced).count("optimization_barrier") == behind
+    assert jax.tree.all(jax.tree.map(jnp.array_equal, learner.apart(params), params))
