@@ -58,6 +58,11 @@ def test_a_block_of_six_equals_three_of_two():
     assert_equal(train(begin(), 6), train(begin(), 2, 2, 2))
 
 
+def test_a_cpu_multiplies_with_the_quicker_of_two_libraries():
+    program = BLOCK.lower(begin(), DATA, 1).compile().as_text()
+    assert ("__ynn_fusion" in program) == (jax.__version_info__ >= (0, 11))
+
+
 def spoiled(data, transitions, rows):
     """Padded, and what lies behind the data would be noticed."""
     longer = pad(data, transitions, rows)
