@@ -1,6 +1,7 @@
 """OGBench's environments: names, labels, seeds."""
 
 import tempfile
+import warnings
 from pathlib import Path
 
 import gymnasium
@@ -168,6 +169,13 @@ def test_a_failure_to_make_one_leaves_no_file_behind_either(tmp_path, monkeypatc
         ogbench.make(ogbench.env_id(MAZE), no_such_option=1)
     assert list(tmp_path.iterdir()) == []
     assert tempfile.tempdir == str(tmp_path)
+
+
+def test_an_arm_is_reset_without_a_word_about_its_bounds():
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        ogbench.reset(ogbench.make("cube-single-singletask-task1-v0"), 0)
+    assert not [one for one in said if "precision" in str(one.message)]
 
 
 def test_what_pictures_need_to_know(maze):
