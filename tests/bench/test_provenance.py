@@ -124,6 +124,7 @@ def test_who_asks_for_the_cpu_gets_it(asked):
     code = f"""
 from pathlib import Path
 from vinerl.bench.run import provenance
+provenance.jax.default_backend = lambda: "cpu"  # also where JAX would find a GPU
 provenance.has_gpu, provenance._built_for_gpu = lambda: True, lambda: True
 provenance._device = lambda: Path({str(HERE if asked else HERE / "none")!r})
 provenance.check_gpu()

@@ -103,13 +103,18 @@ def has_gpu() -> bool:
     return Path("/proc/driver/nvidia/version").exists() or _device().exists()
 
 
+def wants_gpu() -> bool:
+    """Whether there is one, and nobody asks for the CPU instead."""
+    return has_gpu() and not _wants_cpu()
+
+
 def _device() -> Path:
     return Path("/dev/nvidia0")
 
 
 def unseen_gpu() -> str | None:
     """A sentence where this machine has an NVIDIA GPU that JAX does not use."""
-    if not has_gpu() or jax.default_backend() != "cpu" or _wants_cpu():
+    if not wants_gpu() or jax.default_backend() != "cpu":
         return None
     if _built_for_gpu():
         return (
@@ -125,7 +130,8 @@ def unseen_gpu() -> str | None:
 
 def _wants_cpu() -> bool:
     asked = jax.config.jax_platforms or ""  # pyright: ignore[reportAttributeAccessIssue]
-    return "cpu" in asked or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    first = asked.partition(",")[0]  # of several, the one that JAX begins with
+    return first == "cpu" or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
 
 def _built_for_gpu() -> bool:
