@@ -109,6 +109,18 @@ def test_a_line_of_a_comparison_names_its_run_and_counts_frozen_members(run, fig
     assert labels == ["one (1 of 2 frozen)", "two"]
 
 
+def test_what_lies_far_out_makes_a_scale_logarithmic(run, figures):
+    """Q is negative and its last value the largest: it keeps a linear scale."""
+    told = {"actor/bc": [[0.1, 0.1], [0.1, 1e8]], "actor/spread": [[0.1, 0.1], [0.2, 0.9]]}
+    told["critic/q"] = [[-1.0, -1.0], [-1.0, -1e8]]
+    for i, step in enumerate((30, 40)):
+        metrics.write(run.path / "metrics.jsonl", step, {n: v[i] for n, v in told.items()})
+    plots.draw(run, run.manifest)
+    scales = {a.get_title(loc="left"): a.get_yscale() for a in figures[0].axes if a.axison}
+    assert scales["squared distance to the data's action"] == "log"
+    assert {scales[name] for name in ("spread of actions in one state", "mean Q")} == {"linear"}
+
+
 def test_a_path_that_ends_in_no_number_is_drawn_up_to_there(run, figures):
     final = json.loads((run.path / "final.json").read_text())
     final["episodes"]["eval/success"][0][0]["path"].append([None, None])

@@ -317,6 +317,20 @@ def test_curves_stand_beside_the_published_ones(published, tmp_path):
     assert picture.stat().st_size > 5000
 
 
+def test_of_more_cells_than_colours_those_as_published_are_drawn(monkeypatch):
+    monkeypatch.setattr(curves.summary, "as_published", lambda recipe: recipe["usual"])
+    row = lambda usual: SimpleNamespace(cell=SimpleNamespace(recipe={"usual": usual}))
+
+    def shown(*usual):
+        panel = curves.Panel("task", [row(one) for one in usual], {})
+        return [row.cell.recipe["usual"] for row in curves.drawn(panel, 3)]
+
+    assert shown(0, 1, 0) == [0, 1, 0]
+    assert shown(0, 1, 0, 1) == [1, 1]
+    assert shown(1, 1, 1, 1) == [1, 1, 1]
+    assert shown(0, 0, 0, 0) == [0, 0, 0]
+
+
 def test_a_folder_without_curves_is_refused(tmp_path):
     with pytest.raises(InputError, match="has no curves; vinerl results add"):
         curves.panels(tmp_path)

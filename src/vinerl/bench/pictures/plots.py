@@ -23,6 +23,7 @@ from matplotlib.ticker import MaxNLocator
 DARK = "#4d4d4d"
 COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", DARK, "#c2347e", "#2a9db0"]
 LEGEND: dict[str, Any] = {"framealpha": 0.6, "edgecolor": "none"}  # legible over a line
+WIDE = 100  # times the median: what lies so far out presses everything else to the floor
 FEW = 3  # lines that leave room for their names beside them
 GRID: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
 STYLE: dict[Any, Any] = {
@@ -147,7 +148,7 @@ def _panels(
             axes.set_xlabel(f"gradient steps{online_too}")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
-        axes.set_yscale(scale)
+        axes.set_yscale("log" if _wide(axes) else scale)
         if name == "eval/success":
             axes.set_ylim(-0.03, 1.03)
     if below:
@@ -159,6 +160,13 @@ def _panels(
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     return _save(figure, path, origin, f"{title}; mean and 95% bootstrap interval over seeds")
+
+
+def _wide(axes) -> bool:
+    """Whether only a log scale shows both the most of its lines and what lies far above."""
+    found = np.concatenate([np.ravel(line.get_ydata()) for line in axes.lines] or [np.empty(0)])
+    found = found[np.isfinite(found)]
+    return bool(len(found) and found.min() > 0 and found.max() > WIDE * np.median(found))
 
 
 def _last(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

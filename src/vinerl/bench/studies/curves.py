@@ -2,10 +2,11 @@
 
 curves.jsonl   one object a line: every seed's curve, and the curves others published
 curves.md      both at the steps that both have
-curves.png     a panel a task
+curves.png     a panel a task; of more cells than there are colours, those as published
 """
 
 import json
+import textwrap
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -22,6 +23,7 @@ from vinerl.bench.run import tasks
 from vinerl.errors import InputError
 
 BESIDE = {"rebrac": "o", "fql": "s", "fbrac": "^", "qam": "D"}  # shown with every task, as marks
+WIDTH = 44  # letters of a name in a line of its legend
 EVERY = 50_000  # steps between the evaluations of others
 
 
@@ -122,27 +124,38 @@ def apart(groups: Sequence[Sequence[str]], colours: Sequence[str]) -> dict[str, 
     return found
 
 
+def drawn(panel: Panel, most: int) -> list[Row]:
+    """Of more than so many cells those that were run as published; without any, the first."""
+    if len(panel.rows) <= most:
+        return panel.rows
+    usual = [row for row in panel.rows if summary.as_published(row.cell.recipe)]
+    return (usual or panel.rows)[:most]
+
+
 def draw(found: Sequence[Panel], path: Path) -> Path:
     from vinerl.bench.pictures.plots import COLOURS, DARK, GRID, STYLE, band, plt, save
 
     bright = [colour for colour in COLOURS if colour != DARK]  # others' curves are grey
-    colours = apart([[row.name for row in panel.rows] for panel in found], bright)
+    chosen = [drawn(panel, len(bright)) for panel in found]
+    colours = apart([[row.name for row in rows] for rows in chosen], bright)
     across = min(3, len(found))
     down = -(-len(found) // across)
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(down, across, figsize=(4.8 * across, 3.6 * down), **GRID)
         for axes in grid.flat[len(found) :]:
             axes.set_axis_off()
-        for axes, panel in zip(grid.flat, found, strict=False):
-            for row in panel.rows:
-                curve = row.lines["success"]
-                band(axes, curve.x, curve.y.T, row.name, colours[row.name])
+        for axes, panel, rows in zip(grid.flat, found, chosen, strict=False):
+            for row in rows:
+                curve, name = row.lines["success"], textwrap.fill(row.name, WIDTH)
+                band(axes, curve.x, curve.y.T, name, colours[row.name])
             for agent, curve in panel.published.items():
                 reach = np.clip([curve.mean - curve.low, curve.high - curve.mean], 0, None)
                 look = {"color": "#8c8c8c", "lw": 0.8, "ls": ":", "ms": 4, "capsize": 2}
                 mark = BESIDE.get(agent, "v")
                 axes.errorbar(*curve[:2], reach, **look, marker=mark, label=f"{agent} (published)")
-            axes.set_title(panel.task, loc="left")
+            others = len(panel.rows) - len(rows)
+            more = f", {others} more in curves.md" if others else ""
+            axes.set_title(f"{panel.task}{more}", loc="left")
             axes.set(ylim=(-0.03, 1.03), xlabel="gradient steps", ylabel="success")
             axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
             below = {"loc": "upper left", "bbox_to_anchor": (-0.05, -0.2), "ncols": 2}
