@@ -30,6 +30,7 @@ class Reproduce:
       table1           the paper's table with our cells in it, and what the missing ones cost
       ablation         sampler x regulariser: what the cells of ablation-sampler say
       precision        bfloat16, TF32 and float32: what precision-spikes and precision-curves say
+      spikes           where the actor's gradient leaps, and what holds it: what spikes-small says
 
     What was begun goes on, what is done is not done again, and every seed's numbers are kept.
     """
@@ -44,7 +45,7 @@ class Reproduce:
 
 
 STUDIES = ("toy", "ladder", "ablation-steps", "variance", "curves", "table1", "ablation")
-STUDIES += ("precision",)
+STUDIES += ("precision", "spikes")
 
 
 def reproduce(args: list[str]) -> None:
@@ -70,6 +71,7 @@ def _study(asked: Reproduce, out: Path) -> tuple[str, Callable[[], list[Path]]]:
         curves,
         ladder,
         precision,
+        spikes,
         steps,
         table1,
         toy,
@@ -80,7 +82,8 @@ def _study(asked: Reproduce, out: Path) -> tuple[str, Callable[[], list[Path]]]:
         return toy.cost(), lambda: toy.reproduce(out)
     if asked.name == "ladder":
         return ladder.cost(), lambda: ladder.reproduce(out)
-    assembled = {"curves": curves, "table1": table1, "ablation": ablation, "precision": precision}
+    assembled = {"curves": curves, "table1": table1, "ablation": ablation}
+    assembled |= {"precision": precision, "spikes": spikes}
     if of_cells := assembled.get(asked.name):
         return of_cells.cost(asked.folder), lambda: of_cells.reproduce(asked.folder, out)
     study = steps if asked.name == "ablation-steps" else variance

@@ -5,13 +5,13 @@ ablation.md      each combination at its best alpha, and differences of samplers
                  regularisers, seed by seed
 ablation.png     all of it against alpha
 
-The combinations are the runs of the queue whose grid names a sampler. Nothing is trained here:
-`vinerl reproduce ablation-sampler` does that.
+The combinations are the runs of the queue whose grid names a sampler and that are evaluated on the
+way. Nothing is trained here: `vinerl reproduce ablation-sampler` does that.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -103,9 +103,13 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
     return [raw, page, *([ablation_figure.draw(drawn, out / "ablation.png")] if drawn else [])]
 
 
-def blocks(folder: Path) -> list[Block]:
+def about_success(entry: Entry) -> bool:
+    return "sampler" in entry.own and entry.job.eval_every > 0
+
+
+def blocks(folder: Path, chosen: Callable[[Entry], bool] = about_success) -> list[Block]:
     rows = alike(summary.rows(results.read(folder)))
-    entries = [e for e in queue.read(folder / "queue.toml") if "sampler" in e.own]
+    entries = list(filter(chosen, queue.read(folder / "queue.toml")))
     about = lambda entry: (entry.group, entry.task, entry.steps)
     return [
         Block(*key, [_variant(entry, rows) for entry in of]) for key, of in groupby(entries, about)
