@@ -104,7 +104,9 @@ def unseen(monkeypatch, tmp_path):
 def test_a_gpu_that_jax_has_no_build_for_is_mentioned(unseen, capsys):
     unseen()
     provenance.check_gpu()
-    assert "vinerl[cuda]" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "vinerl[cuda]" in said
+    assert "vinerl[cuda12]" in said
 
 
 @pytest.mark.parametrize("plugin", ["jax-cuda12-plugin", "jax-cuda13-plugin"])

@@ -124,7 +124,7 @@ def unseen_gpu() -> str | None:
         )
     return (
         "There is an NVIDIA GPU here, but JAX does not see it and runs on the CPU. "
-        "Install the GPU build: pip install 'vinerl[cuda]'"
+        "Install the GPU build: pip install 'vinerl[cuda]', or 'vinerl[cuda12]' for an older driver"
     )
 
 
