@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import cells
 from tiny import SPEC, dataset, tiny
 from vinerl import disk
 from vinerl.agents import AGENTS
@@ -329,6 +330,17 @@ def test_of_more_cells_than_colours_those_as_published_are_drawn(monkeypatch):
     assert shown(0, 1, 0, 1) == [1, 1]
     assert shown(1, 1, 1, 1) == [1, 1, 1]
     assert shown(0, 0, 0, 0) == [0, 0, 0]
+
+
+def test_one_evaluation_is_no_curve(tmp_path):
+    """A run that was evaluated at its end alone is left out of the panels."""
+    task = "puzzle-3x3-play-singletask-task4-v0"
+    cells.publish(tmp_path, "vine", task, 300, {0: 0.5})
+    with pytest.raises(InputError, match="has no curves"):
+        curves.panels(tmp_path)
+    cells.publish(tmp_path, "vine", task, 400, {0: 0.5}, {200: 0.0})
+    (panel,) = curves.panels(tmp_path)
+    assert [row.steps for row in panel.rows] == [400]
 
 
 def test_a_folder_without_curves_is_refused(tmp_path):

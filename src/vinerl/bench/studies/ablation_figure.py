@@ -8,6 +8,7 @@ import numpy as np
 
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, plt, save
+from vinerl.bench.run import tasks
 from vinerl.bench.studies.ablation import MEASURES, Block, Variant, kind, measures
 from vinerl.bench.studies.table1 import length
 
@@ -37,7 +38,8 @@ def draw(found: Sequence[Block], path: Path) -> Path:
                     axes.set_ylim(-0.03, 1.03)
                 elif axes.lines:
                     axes.set_yscale("log")
-            row[0].set_ylabel(f"{block.task}\n{length(block.steps)} steps", fontsize=6.5)
+            about = f"{tasks.short(block.task)}\n{length(block.steps)} steps"
+            row[0].set_ylabel(about, fontsize=6.5)
         sign = lambda label, **look: grid[0, 0].plot([], [], label=label, **look)[0]
         handles = [sign(kind, color=colour[kind], lw=3) for kind in kinds]
         handles += [sign(sampler, color="black", **look) for sampler, look in LOOK.items()]

@@ -51,7 +51,8 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
 
 
 def panels(folder: Path) -> list[Panel]:
-    rows = [row for row in summary.rows(results.read(folder)) if "success" in row.lines]
+    several = lambda row: "success" in row.lines and len(row.lines["success"].x) > 1
+    rows = list(filter(several, summary.rows(results.read(folder))))
     if not rows:
         raise InputError(
             f"{folder} has no curves; vinerl results add RUN --folder {folder} does it"
