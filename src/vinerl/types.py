@@ -12,7 +12,7 @@ Scalar = float | jax.Array  # a float field of a config, traced in a stack
 Obs = Any  # a tree of arrays [B, ...]; often one array [B, O]
 Params = Any
 Metrics = dict[str, Array]
-Velocity = Callable[[Array, Array], Array]  # (x [B, A], t [] or [B, 1]) -> dx/dt [B, A]
+Velocity = Callable[[Array, Array], Array]  # (x [B, ...], t [] or [B, 1, ...]) -> dx/dt, as x
 
 TIME = jax.ShapeDtypeStruct((1,), jnp.float32)  # t, or a diffusion level, as networks take it
 

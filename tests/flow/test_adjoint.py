@@ -91,6 +91,21 @@ def test_matching_is_zero_exactly_where_the_adjoints_point():
     assert got == pytest.approx(expected, rel=1e-5)
 
 
+def test_chunks_cost_what_their_coordinates_in_a_row_do():
+    """As many rows as steps, and coordinates that mix."""
+    draw = np.random.default_rng(1)
+    path = draw.normal(size=(K + 1, K, 6)).astype(np.float32)
+    terminal, mix = path[-1], draw.normal(size=(6, 6)).astype(np.float32)
+    tuned, base = (lambda x, t, s=s: jnp.tanh(s * x @ mix + t) for s in (0.5, 0.3))
+    chunked = lambda field: lambda x, t: field(x.reshape(K, 6), t).reshape(x.shape)
+    pair, chunks = (chunked(tuned), chunked(base)), path.reshape(K + 1, K, 3, 2)
+    cost = adjoint.control_cost(*pair, chunks)
+    np.testing.assert_allclose(cost, adjoint.control_cost(tuned, base, path), rtol=1e-5)
+    loss = adjoint.matching_loss(*pair, chunks, terminal.reshape(K, 3, 2))
+    known = adjoint.matching_loss(tuned, base, path, terminal)
+    np.testing.assert_allclose(loss, known, rtol=1e-5)
+
+
 def test_the_control_cost_counts_all_steps_but_the_last():
     shifted = lambda x, t: linear(x, t) + 0.5
     got = float(adjoint.control_cost(shifted, linear, jnp.array(NOISES)))

@@ -69,6 +69,21 @@ def test_the_least_flow_matching_error_of_gaussian_data(shift, std):
     np.testing.assert_allclose(error.mean(), np.pi / 2 * std + shift**2, rtol=0.01)
 
 
+@pytest.mark.parametrize("shape", [(), (6,), (3, 2), (2, 1, 3)], ids=str)
+def test_a_chunk_has_one_time_and_the_error_of_its_coordinates_in_a_row(shape):
+    """The field mixes all coordinates of a row, and its time with them."""
+    draw = np.random.default_rng(0)
+    action = draw.normal(size=(5, *shape)).astype(np.float32)
+    row = action.reshape(5, -1)
+    mix = draw.normal(size=(row.shape[1], row.shape[1])).astype(np.float32)
+    flat = lambda x, t: jnp.tanh(x @ mix + 3 * t)
+    whole = lambda x, t: flat(x.reshape(row.shape), t.reshape(5, 1)).reshape(x.shape)
+    error = matching_error(whole, action, jax.random.key(0))
+    known = matching_error(flat, row, jax.random.key(0))
+    assert error.shape == (5,)
+    np.testing.assert_allclose(error, known, rtol=1e-6)
+
+
 def test_the_error_is_a_mean_over_coordinates():
     """With v = 0 it is E (a - z)^2 = a^2 + 1 in each of them."""
     action = jnp.broadcast_to(jnp.array([0.0, 1.0, 2.0]), (200_000, 3))

@@ -255,3 +255,50 @@ def test_gradients_are_those_of_automatic_differentiation(name, loss):
         ours, plain, whole = three_ways(params, draw.normal(size=(steps + 1, 3, 2)))
         added = jax.tree.map(lambda share: share.sum(axis=0), ours[1])
     assert_close((*ours, added), (*plain, whole), rtol=1e-9, atol=1e-12)
+
+
+# Chunks: [B, H, A], with as many rows as steps
+
+CHUNKS = (K, 3, 2)
+ROW = (K, 6)
+MIX = 0.4 * np.random.default_rng(1).normal(size=(6, 6)).astype(np.float32)
+
+
+def in_rows(params):
+    return lambda x, t: jnp.tanh(x @ (params * MIX) + t)
+
+
+def in_chunks(params):
+    """The same field, which sees all of a chunk."""
+    return lambda x, t: in_rows(params)(x.reshape(ROW), t).reshape(x.shape)
+
+
+@RULES
+def test_chunks_are_drawn_as_their_coordinates_in_a_row(name):
+    draw = lambda field, shape: samplers.sample(
+        samplers.STEPS[name], field(1.0), jax.random.key(0), shape, K
+    )
+    chunks = draw(in_chunks, CHUNKS)
+    assert chunks.shape == CHUNKS
+    np.testing.assert_array_equal(chunks.reshape(ROW), draw(in_rows, ROW))
+
+
+@RULES
+def test_estimates_of_chunks_are_those_of_their_coordinates_in_a_row(name):
+    z, times = jax.random.normal(jax.random.key(0), (K + 1, *ROW)), samplers.grid(K)
+    drawn = path(name, z, velocity=in_rows(1.0))
+    estimates = samplers.ESTIMATES[name](drawn.reshape(K + 1, *CHUNKS), times)
+    assert estimates.shape == (K, *CHUNKS)
+    known = samplers.ESTIMATES[name](drawn, times)
+    np.testing.assert_array_equal(estimates.reshape(K, *ROW), known)
+
+
+@RULES
+def test_gradients_of_chunks_are_those_of_their_coordinates_in_a_row(name):
+    z = jax.random.normal(jax.random.key(0), (K + 1, *ROW))
+    loss = lambda path: jnp.sum(path.reshape(K + 1, *ROW)[-1] ** 3, axis=-1)
+    arriving, shares = gradients(name, in_chunks, 1.0, z.reshape(K + 1, *CHUNKS), loss)
+    known, known_shares = gradients(name, in_rows, 1.0, z, loss)
+    assert arriving.shape == (K + 1, *CHUNKS)
+    np.testing.assert_allclose(arriving.reshape(z.shape), known, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(shares, known_shares, rtol=1e-5, atol=1e-6)

@@ -29,7 +29,7 @@ def control_cost(tuned: Velocity, base: Velocity, path: Array) -> Array:
     """2 |tuned - base|^2 / sigma^2, summed over the SDE's steps, mean over samples."""
     t, _, sigma = _schedule(path)
     shift = jax.vmap(tuned)(path[:-2], t[:-1]) - jax.vmap(base)(path[:-2], t[:-1])
-    return jnp.mean(jnp.sum(2 * (shift / sigma[:-1]) ** 2, axis=(0, -1)))
+    return _cost(2 * (shift / sigma[:-1]) ** 2)
 
 
 def lean_adjoints(base: Velocity, path: Array, terminal: Array) -> Array:
@@ -50,11 +50,16 @@ def matching_loss(tuned: Velocity, base: Velocity, path: Array, terminal: Array)
     t, _, sigma = _schedule(path)
     shift = jax.vmap(tuned)(path[:-1], t) - jax.vmap(base)(path[:-1], t)
     error = 2 / sigma * shift + sigma * lean_adjoints(base, path, terminal)
-    return jnp.mean(jnp.sum(error**2, axis=(0, -1)))
+    return _cost(error**2)
+
+
+def _cost(terms: Array) -> Array:
+    """Terms [K, B, A], summed over a sample's steps and coordinates, mean over samples."""
+    return jnp.mean(jnp.sum(terms, axis=(0, *range(2, terms.ndim))))
 
 
 def _schedule(path: Array) -> tuple[Array, Array, Array]:
-    """Times [K], step size and diffusion [K, 1, 1] of a path [K + 1, B, A]."""
+    """Times [K], step size and, to multiply with a path [K + 1, B, A], diffusion [K, 1, 1]."""
     steps = len(path) - 1
     t, dt = samplers.grid(steps)[:-1], jnp.asarray(1 / steps, path.dtype)
-    return t, dt, samplers.diffusion_of(t, dt)[:, None, None]
+    return t, dt, samplers.along(samplers.diffusion_of(t, dt), path)

@@ -16,9 +16,9 @@ def endpoint(velocity: Velocity, x: Array, t: Array) -> Array:
 
 
 def matching_error(velocity: Velocity, action: Array, key: Key) -> Array:
-    """Per-sample conditional flow-matching error, [B]."""
+    """Conditional flow-matching error of actions [B, ...], of which each has one time, [B]."""
     key_noise, key_time = jax.random.split(key)
     noise = jax.random.normal(key_noise, action.shape)
-    t = jax.random.uniform(key_time, (*action.shape[:-1], 1))
+    t = jax.random.uniform(key_time, (len(action), *[1] * (action.ndim - 1)))
     error = velocity(interpolate(noise, action, t), t) - (action - noise)
-    return jnp.mean(error**2, axis=-1)
+    return jnp.mean(error**2, axis=tuple(range(1, action.ndim)))

@@ -7,6 +7,7 @@ a_0     = noises[0]
 a_{k+1} = step(velocity, noises[k + 1], a_k, times[k], times[k + 1])     for k = 0 .. K - 1
 
 Euler uses the start alone. VINE replaces it: at t = 0 its first step keeps nothing of a_0.
+Where it says [B, A], actions may as well be chunks [B, H, A], or anything else in rows.
 """
 
 from collections.abc import Callable
@@ -108,9 +109,14 @@ def transport(velocity: Velocity, start: Array, steps: int, *, unroll: bool = Fa
     return trace(euler_step, velocity, noises, grid(steps), unroll=unroll)[-1]
 
 
+def along(numbers: Array, path: Array) -> Array:
+    """Numbers [K], with as many axes as the path, to be multiplied with its entries."""
+    return jnp.expand_dims(numbers, tuple(range(1, path.ndim)))
+
+
 def euler_estimates(path: Array, times: Array) -> Array:
     """The actions Euler's steps were heading for, x_k + (1 - t_k) v_k, [K, B, A]."""
-    t, dt = times[:-1, None, None], jnp.diff(times)[:, None, None]
+    t, dt = along(times[:-1], path), along(jnp.diff(times), path)
     return path[:-1] + (1 - t) * jnp.diff(path, axis=0) / dt
 
 
