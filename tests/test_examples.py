@@ -3,6 +3,7 @@
 import runpy
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ import pytest
 from tiny import SPEC, dataset, relative
 from vinerl.bench.run import jobs
 from vinerl.data import examine, files
+from vinerl.flow import samplers
 from vinerl.rl import learner
 from vinerl.train import offline
 
@@ -50,6 +52,49 @@ def test_the_file_that_the_example_writes_has_only_actions_to_be_rescaled(tmp_pa
     assert [f.key for f in found.findings if f.level == "wrong"] == ["actions"]
     assert "50 episodes" in found.text
     assert set(files.observations(files.read(path))) == {"camera", "joints"}
+
+
+@pytest.fixture(scope="module")
+def flow():
+    return runpy.run_path(str(EXAMPLES / "own_flow.py"))
+
+
+def backwards(u, noises, rule):
+    """The loop of pi0 and LeRobot, from t = 1 to 0; `vine` as it is changed for VINE's sampler."""
+    x, steps = noises[0], len(noises) - 1
+    for k in range(steps):
+        t = 1 - k / steps
+        if rule == "vine":
+            x = (1 - t) * x + t * noises[k + 1]
+            x = x - t * u(x, t)
+        else:
+            x = x - u(x, t) / steps
+    return x
+
+
+@pytest.mark.parametrize("rule", samplers.STEPS)
+def test_a_field_written_backwards_draws_the_same_chunks_once_it_is_turned(flow, rule):
+    draw = np.random.default_rng(0)
+    noises, mix = (draw.normal(size=s).astype(np.float32) for s in ((11, 5, 4, 2), (2, 2)))
+    u = lambda x, t: jnp.tanh(x @ mix + t) + 0.3 * t
+    times = samplers.grid(10)
+    path = samplers.trace(samplers.STEPS[rule], flow["turned"](u), jnp.array(noises), times)
+    np.testing.assert_allclose(path[-1], backwards(u, noises, rule), rtol=1e-5, atol=1e-5)
+
+
+def test_a_flow_of_ones_own_is_drawn_and_tuned_with_either_sampler(flow, capsys):
+    key, empty = jax.random.key(0), jnp.zeros((1, flow["H"], flow["A"]))
+    start = flow["Network"]().init(key, jnp.zeros((1, 1)), empty, 1.0)
+    cloned = flow["fit"](flow["clone_loss"], start, key, 400, 3e-3)
+    for name, step in samplers.STEPS.items():
+        loss = partial(flow["tune_loss"], step)
+        tuned = flow["fit"](loss, cloned, key, 60, 1e-3, cloned, 1.0)
+        before, after = (flow["measure"](step, params, key) for params in (cloned, tuned))
+        assert after[0] > before[0] + 0.03
+        assert after[2] > 0.1  # both sides are still there
+        assert (before[3][0] == 0) == (name == "vine")
+        flow["show"](name, step, tuned)
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 def test_an_agent_in_a_file_of_its_own_learns_and_its_weight_weighs_the_effort():
