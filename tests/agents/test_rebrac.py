@@ -11,7 +11,7 @@ import pytest
 
 from tiny import SPEC, dataset, tiny
 from vinerl.rl import learner
-from vinerl.train import offline
+from vinerl.train import offline, stack
 
 DATA = jax.tree.map(jnp.asarray, dataset())
 
@@ -47,6 +47,23 @@ def test_as_published_the_actors_terms_count_when_the_slow_copies_move():
     assert [bool(metrics["grad_norm/actor"] > 0) for metrics in seen] == [False, True, False, True]
     assert moved(states, "params", "critic") == [True] * 4
     assert moved(states, "params", "actor")[:2] == [False, True]
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 6])
+def test_an_actor_that_waits_for_its_turn_is_not_taken_for_a_dead_one(length):
+    """Whatever the length of a block; that of 1 has no gradient for it in every second."""
+    config, make = tiny("rebrac")
+    config = replace(config, actor_every=2)
+    agent_of = stack.maker(make, config, SPEC)
+    first = offline.start(agent_of, stack.members(config, seeds=(0, 1)))
+    block = offline.train_block(agent_of)
+    whole, _ = block(jax.tree.map(jnp.copy, first), DATA, 6)
+    runs = first
+    for _ in range(6 // length):
+        runs, _ = block(runs, DATA, length)
+    assert runs.status.tolist() == [0, 0]
+    assert runs.state.step.tolist() == [6, 6]
+    jax.tree.map(np.testing.assert_array_equal, runs, whole)
 
 
 @pytest.mark.parametrize("step", [0, 1])

@@ -163,11 +163,31 @@ def test_a_member_whose_actor_gets_no_gradient_is_frozen():
 def test_a_gradient_in_one_step_of_a_block_is_enough():
     """Only an actor without any gradient in the whole block has died."""
     before = pick(begin(), 0)
-    agent = AGENT_OF(before.member)
+    agent, after = AGENT_OF(before.member), before.state._replace(step=before.state.step + 2)
     seen = {"grad_norm/actor": jnp.float32(1e-9), "grad_norm/actor_max": jnp.float32(1e-8)}
-    assert int(offline.freeze(agent, before, before.state, seen).status) == 0
+    assert int(offline.freeze(agent, before, after, seen).status) == 0
     dead = {name: jnp.float32(0) for name in seen}
-    assert int(offline.freeze(agent, before, before.state, dead).status) == 2
+    assert int(offline.freeze(agent, before, after, dead).status) == 2
+
+
+@pytest.mark.parametrize(
+    ("lengths", "steps"), [((1,) * 7, 2), ((2, 2, 2), 2), ((4, 1), 0), ((3,), 0)]
+)
+def test_a_dead_actor_is_known_by_the_first_block_in_which_it_was_to_move(lengths, steps):
+    """With `actor_every=3`, that in which the third step is; until then it learns."""
+    agent_of = altered(loss=hidden, actor_every=lambda _: 3)
+    runs = offline.start(agent_of, stack.members(CONFIG, seeds=(0,)))
+    block = offline.train_block(agent_of)
+    for length in lengths:
+        runs, _ = block(runs, DATA, length)
+    assert status(runs) == ["no gradient"]
+    assert runs.state.step.tolist() == [steps]
+
+
+def hidden(agent):
+    """Its loss, without a gradient for its actor."""
+    still = lambda params: params | {"actor": jax.lax.stop_gradient(params["actor"])}
+    return lambda params, *rest: agent.loss(still(params), *rest)
 
 
 class Number(nn.Module):

@@ -55,4 +55,4 @@ def make_rebrac(cfg: RebracConfig, spec: Spec) -> Agent:
         "actor": (actor, (spec.obs,)),
         "critic": (critic, (spec.obs, spec.action)),
     }
-    return Agent(cfg, networks, ("critic", "actor"), loss, policy, act)
+    return Agent(cfg, networks, ("critic", "actor"), loss, policy, act, actor_every=cfg.actor_every)

@@ -89,6 +89,7 @@ class Agent(NamedTuple):
     policy: Callable[[State], Params]
     act: Callable[[Params, Obs, Key], Array]
     diagnose: Callable[[State, Batch, Key], Metrics] = lambda state, batch, key: {}
+    actor_every: int = 1  # steps between those in which what makes actions is to get gradient
 
 
 Make = Callable[[Any, Spec], Agent]  # from a config and what the data look like to an agent

@@ -123,12 +123,16 @@ def compiler_options() -> dict[str, Any] | None:
 
 
 def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics) -> Stack:
-    """One member after a block: the new state or, once it has gone bad, the last good one."""
+    """One member after a block: the new state or, once it has gone bad, the last good one.
+
+    No gradient tells nothing in a block so short that the actor was not to move in it.
+    """
     telling = [m for n, m in seen.items() if n.startswith("grad_norm/") or n.endswith("/loss")]
     finite = jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves((state, telling))]).all()
     norms = [seen[f"grad_norm/{role}_max"] for role in acting_roles(agent)]
     still = jnp.stack([jnp.zeros((), bool), *(norm == 0 for norm in norms)]).any()
-    now = jnp.where(finite, jnp.where(still, 2, 0), 1)
+    due = state.step // agent.actor_every > stack.state.step // agent.actor_every
+    now = jnp.where(finite, jnp.where(still & due, 2, 0), 1)
     status = jnp.where(stack.status == 0, now, stack.status)
     state = jax.tree.map(lambda new, old: jnp.where(status == 0, new, old), state, stack.state)
     return Stack(stack.member, state, status)
