@@ -171,6 +171,8 @@ def refused(tmp_path, monkeypatch, capsys):
         ("train --steps 0", "--steps 0"),
         ("train --steps 100 --block 33", "--block 33 must divide"),
         ("train --task x --data y", "exclude each other"),
+        ("train --agent.actor-hidden 0", "--agent.actor_hidden (0,): expected a list of whole"),
+        ("train --agent.critic-blocks 0", "--agent.critic_blocks 0: expected a whole number, 1"),
         ("evaluate nothing", "nothing holds no run"),
         ("plot nothing", "nothing holds no run"),
         ("compare nothing nothing", "nothing holds no run"),

@@ -1,7 +1,7 @@
 """A flag beats the task's row, which beats the default; what cannot be is refused."""
 
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +9,7 @@ import pytest
 
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import training as commands
-from vinerl.bench.run import jobs, running, tasks
+from vinerl.bench.run import configs, jobs, running, tasks, tuned
 from vinerl.envs import ogbench
 from vinerl.errors import InputError
 from vinerl.train import loop
@@ -138,6 +138,19 @@ def test_a_list_for_a_float_field_is_several_members():
         ({"flow_steps": 0}, r"--agent.flow_steps 0"),
         ({"best_of": 0}, r"--agent.best_of 0: expected a whole number, 1 or more"),
         ({"horizon": 2.5}, r"--agent.horizon 2.5"),
+        ({"critic_blocks": 0}, r"--agent.critic_blocks 0: expected a whole number, 1 or more"),
+        (
+            {"actor_hidden": (8, 0)},
+            r"--agent.actor_hidden \(8, 0\): expected a list of whole numbers, 1 or more",
+        ),
+        ({"critic_hidden": (-8,)}, r"--agent.critic_hidden \(-8,\): expected a list of whole"),
+        ({"lr": -1}, r"--agent.lr -1: expected a number above 0, or several"),
+        ({"lr": (1e-3, 0.0)}, r"--agent.lr \(0.001, 0.0\): expected a number above 0"),
+        ({"lr_end": -0.1}, r"--agent.lr_end -0.1: expected a number, 0 or more"),
+        ({"tau": 5}, r"--agent.tau 5: expected a number above 0, 1 at most"),
+        ({"tau": (0.005, 0.0)}, r"--agent.tau \(0.005, 0.0\): expected a number above 0"),
+        ({"discount": (0.99, 1.01)}, r"--agent.discount \(0.99, 1.01\): .* a number from 0 to 1"),
+        ({"max_grad_norm": 0}, r"--agent.max_grad_norm 0: expected a number above 0"),
     ],
 )
 def test_what_cannot_be_is_refused(options, match):
@@ -170,11 +183,50 @@ def test_a_run_without_a_name_gets_one_that_is_free():
         ({"alpha": ()}, "expected a number, or several"),
         ({"stop_at": 0}, "expected 1 to flow_steps, which is 10"),
         ({"stop_at": 11}, "expected 1 to flow_steps, which is 10"),
+        ({"stop_at": 2.5}, "--agent.stop_at 2.5: expected a whole number, or None"),
+        ({"chunk": "false"}, "--agent.chunk false: expected True or False"),
+        ({"chunk": 0}, "--agent.chunk 0: expected True or False"),
+        ({"unroll": "yes"}, "--agent.unroll yes: expected True or False, or None"),
+        ({"critics": True}, "--agent.critics True: expected a whole number, 1 or more"),
+        ({"critics": (2, 10)}, "expected a whole number, 1 or more"),
+        ({"actor_hidden": 256}, "--agent.actor_hidden 256: expected a list of whole numbers"),
+        ({"actor_hidden": (8.0,)}, "expected a list of whole numbers"),
+        ({"actor_hidden": "256"}, "--agent.actor_hidden 256: expected a list of whole numbers"),
+        ({"alpha": True}, "--agent.alpha True: expected a number"),
+        ({"lr": "fast"}, "--agent.lr fast: expected a number above 0"),
     ],
 )
 def test_values_that_cannot_be_are_refused_from_python_too(options, said):
     with pytest.raises(InputError, match=said):
         resolve(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"actor_hidden": [8, 9], "critic_hidden": ()},
+        {"fused": None, "unroll": False, "stop_at": 10},
+        {"tau": 1, "discount": (0, 1), "lr": np.float32(1e-3), "max_grad_norm": float("inf")},
+        {"critic_blocks": np.int64(1), "lr_end": (0.0, 1.0)},
+    ],
+)
+def test_values_at_their_bounds_are_taken(options):
+    config = resolve(**options).config
+    assert {name: getattr(config, name) for name in options} == {
+        name: tuple(value) if isinstance(value, list) else value for name, value in options.items()
+    }
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_value_of_ours_is_refused(agent):
+    """An agent's name is no value: it says that the row is that agent's."""
+    default, _ = AGENTS[agent]
+    configs.check(default)
+    for task in map(tasks.named, ogbench.TASKS):
+        for protocol in (None, *(tuned.RUN if task.domain in tuned.DOMAINS else ())):
+            row = tuned.row(agent, task, protocol)
+            values = {n: v for n, v in (row.agent if row else {}).items() if v not in AGENTS}
+            configs.check(replace(default, **values))
 
 
 def test_a_single_seed_is_a_seed():
@@ -239,11 +291,19 @@ def test_the_folder_of_datasets_is_given_or_from_the_environment(tmp_path, monke
 MINE = """
 from __future__ import annotations
 from dataclasses import dataclass
+from pathlib import Path
 from vinerl.agents.vine import VineConfig, make_vine
 
 @dataclass(frozen=True)
 class Config(VineConfig):
     warmth: float = 2.0
+    words: str = "none"
+    places: Path | None = None
+    table: dict[str, int] | None = None
+    warmup: int = 1e3  # of another type than it says
+    least: int = None
+    critics: int = 0
+    levels: tuple[float, ...] = (0.5, 1.5)
 
 MINE = (Config(), make_vine)
 WRONG = make_vine
@@ -260,6 +320,19 @@ def test_an_agent_of_ones_own_is_found_by_module_or_file(tmp_path, name):
     assert job.config.alpha == 10.0, "no other agent's row"
     assert (job.steps, job.episodes) == (6000, 400), "but the default job's run"
     assert jobs.agent(job.agent)[0].warmth == 2.0, "and it is found again under the name kept"
+
+
+def test_fields_of_an_agent_of_ones_own_are_held_to_what_their_types_say(tmp_path):
+    """Values that are given, that is: what the class itself says need not."""
+    (tmp_path / "my_agent.py").write_text(MINE)
+    given = {"words": "some", "places": Path("x"), "table": {"a": 1}, "levels": (1, 2.5)}
+    given["least"] = 0
+    config = resolve("my_agent:MINE", **given).config
+    assert {name: getattr(config, name) for name in given} == given
+    assert (config.warmup, config.critics) == (1e3, 0)
+    for name, value in {"warmup": 2.5, "least": "x", "critics": -1, "warmth": "hot"}.items():
+        with pytest.raises(InputError, match=f"--agent.{name} {value}: expected a"):
+            resolve("my_agent:MINE", **{name: value})
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_what_is_run_is_what_the_cell_says(spec, own, text):
         (CROSSED.replace("eval_every", "evals"), "run has evals; there are balanced|block"),
         (CROSSED.replace('"euler"', '"heun"'), "sampler': 'heun'.*--agent.sampler heun"),
         (CROSSED.replace("sampler", "samplers"), "vine has no field 'samplers'"),
-        (CROSSED.replace("[8, 9]", "8"), "actor_hidden = 8 is of another kind than the usual"),
+        (CROSSED.replace("[8, 9]", "8"), "--agent.actor_hidden 8: expected a list of whole"),
         (CROSSED.replace("[5, 10]", "5"), "grid: flow_steps = 5: expected a list of values"),
         (CROSSED.replace("[5, 10]", "[]"), r"grid: flow_steps = \[\]: expected a list"),
         (LISTED[: LISTED.index("grid")] + "grid = []", "grid is empty"),
@@ -184,6 +184,21 @@ def test_what_is_run_is_what_the_cell_says(spec, own, text):
 def test_a_file_that_cannot_be_run_is_refused_by_name_and_key(spec, text, message):
     with pytest.raises(InputError, match=rf"spec.toml: .*({message})|spec.toml: {message}"):
         sweep.read(spec(text))
+
+
+def test_a_word_of_an_agent_of_ones_own_stays_a_word(spec, tmp_path):
+    (tmp_path / "my.py").write_text(
+        "from dataclasses import dataclass\n"
+        "from vinerl.agents.vine import VineConfig, make_vine\n\n"
+        "@dataclass(frozen=True)\n"
+        "class Config(VineConfig):\n    words: str = 'none'\n\n"
+        "MINE = (Config(), make_vine)\n"
+    )
+    head = f'task = "{POINT}"\nagent = "{tmp_path}/my.py:MINE"\nseeds = [0]\nsteps = 9\n'
+    cells = sweep.read(spec(f'{head}grid = [{{ words = "some" }}]'))
+    assert cells[0].request.fields == {"words": "some"}
+    with pytest.raises(InputError, match="words = 3 is of another kind than the usual 'none'"):
+        sweep.read(spec(f"{head}grid = [{{ words = 3 }}]"))
 
 
 def test_a_dry_run_tells_members_and_cost_and_leaves_nothing(spec, tmp_path, capsys, monkeypatch):

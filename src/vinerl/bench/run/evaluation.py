@@ -12,7 +12,7 @@ import numpy as np
 
 from vinerl import disk
 from vinerl.bench.numbers.stats import bootstrap
-from vinerl.bench.run import jobs, provenance, runs, tasks
+from vinerl.bench.run import configs, provenance, runs, tasks
 from vinerl.bench.run.runs import Run, Subject
 from vinerl.envs.pool import Pool, Report
 from vinerl.errors import InputError, WorkerError
@@ -149,7 +149,7 @@ def again(
     fixed = {name: value for name, value in asked.items() if value is not None}
     if without := [name for name in fixed if not hasattr(config, name)]:
         raise InputError(f"--{without[0].replace('_', '-')}: this agent's config has no such field")
-    jobs.check(replace(config, **fixed))
+    configs.check(replace(config, **fixed))
     if best_of is not None:
         trained = runs.among(run, trained, best_of)
     subject = trained.subject

@@ -9,12 +9,12 @@ from fractions import Fraction
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
 from vinerl.agents import AGENTS
-from vinerl.bench.run import intervals, tasks, trackers, tuned
+from vinerl.bench.run import configs, intervals, tasks, trackers, tuned
 from vinerl.bench.run.tasks import Task
 from vinerl.data import files, shards
 from vinerl.errors import InputError
@@ -207,7 +207,7 @@ def resolve(request: Request) -> Job:
         near = difflib.get_close_matches(unknown[0], known, n=3, cutoff=0.0)
         raise InputError(f"{request.agent} has no field {unknown[0]!r}; nearest: {', '.join(near)}")
     config = replace(default, **(chosen | request.fields))
-    check(config)
+    configs.check(config)
     origin = {
         f.name: "flag"
         if f.name in request.fields
@@ -294,29 +294,6 @@ def _online(request: Request) -> Fraction:
     if utd <= 0:
         raise InputError(f"--utd {request.utd}: expected more than 0")
     return utd
-
-
-def check(config: AgentConfig) -> None:
-    """Values that cannot be, before anything compiles."""
-    for name in stack.stackable(config):
-        value = getattr(config, name)
-        several = value if isinstance(value, tuple | list) else (value,)
-        if not several or not all(isinstance(x, int | float) and x == x for x in several):
-            raise InputError(f"--agent.{name} {value}: expected a number, or several")
-        if len(set(several)) != len(several):
-            raise InputError(f"--agent.{name} {value}: a value is given twice")
-    for name, kind in get_type_hints(type(config)).items():
-        value, choices = getattr(config, name), get_args(kind)
-        if get_origin(kind) is Literal and value not in choices:
-            raise InputError(f"--agent.{name} {value}: there are {', '.join(map(str, choices))}")
-    whole = ("batch_size", "horizon", "critics", "target_every", "actor_every", "draws")
-    for name in (*whole, "lr_steps", "flow_steps", "best_of"):
-        value = getattr(config, name, 1)
-        if not isinstance(value, int) or value < 1:
-            raise InputError(f"--agent.{name} {value}: expected a whole number, 1 or more")
-    stop, steps = getattr(config, "stop_at", None), getattr(config, "flow_steps", 1)
-    if stop is not None and not 1 <= stop <= steps:
-        raise InputError(f"--agent.stop-at {stop}: expected 1 to flow_steps, which is {steps}")
 
 
 def _out(request: Request, task: Task | None) -> Path:
