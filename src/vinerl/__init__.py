@@ -31,12 +31,26 @@ def train(agent: str = "vine", **options: Any) -> "Run":
 
 
 def load(
-    run: Any, member: int = 0, step: int | None = None, weights: "Weights" = "float32"
+    run: Any,
+    member: int = 0,
+    step: int | None = None,
+    weights: "Weights" = "float32",
+    *,
+    noise: float | None = None,
+    stop_at: int | None = None,
+    best_of: int | None = None,
+    seed: int = 0,
 ) -> "Policy":
     """The policy of one member of a run: `policy(obs)` takes and gives NumPy arrays.
 
-    weights="bfloat16" keeps the kernels in half the memory; on a CPU it makes no action faster.
+    The actions of one call are for `policy.horizon` environment steps. `noise` (0.0 acts without),
+    `stop_at` and `best_of` are those of `vinerl evaluate`; without them it acts as the run did.
+
+    step     of the checkpoint, else the newest
+    weights  "bfloat16" keeps the kernels in half the memory; on a CPU it makes no action faster
+    seed     of the noise: loaded twice with one seed, a policy acts the same, call by call
     """
     from vinerl.bench.run import policy
 
-    return policy.load(run, member, step, weights)
+    asked = {"noise": noise, "stop_at": stop_at, "best_of": best_of}
+    return policy.load(run, member, step, weights, seed, **asked)

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -78,6 +79,41 @@ def test_chunks_come_in_the_order_of_time(draw):
     for t, found in enumerate(np.moveaxis(policy(obs), 1, 0)):
         np.testing.assert_allclose(found, expected[:, 2 * t : 2 * t + 2], atol=1e-5)
     np.testing.assert_allclose(policy(obs[0]).ravel(), asked(made, 0, obs[:1], 1)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("fields", "steps"), [({}, 1), ({"horizon": 3}, 3), ({"horizon": 3, "chunk": False}, 1)]
+)
+def test_a_policy_says_how_many_steps_a_call_is_for(fields, steps):
+    policy = Policy(trained(**fields), 0)
+    assert policy.horizon == steps
+    assert policy(np.zeros(3)).shape == ((2,) if steps == 1 else (steps, 2))
+
+
+@pytest.mark.parametrize("fixed", [{"noise": 0.0}, {"noise": 0.5}, {"stop_at": 1}])
+def test_a_policy_acts_with_the_noise_and_stops_where_it_is_asked_to(draw, fixed):
+    """As the agent whose config has these values, also where the members were given another."""
+    made = trained(noise=(1.0, 2.0))
+    chosen = made.subject._replace(config=replace(made.subject.config, **{"noise": 1.0} | fixed))
+    obs = draw.normal(size=(20, 3)).astype(np.float32)
+    found = Policy(made, 0, **fixed)(obs)
+    np.testing.assert_allclose(found, asked(made._replace(subject=chosen), 0, obs, 0), atol=1e-5)
+    assert np.abs(found - Policy(made, 0)(obs)).max() > 1e-2
+
+
+def test_without_noise_every_call_is_the_same(draw):
+    quiet, obs = Policy(trained(), 0, noise=0.0), draw.normal(size=(5, 3))
+    same(quiet(obs), quiet(obs))
+
+
+def test_each_seed_has_a_noise_of_its_own_and_keeps_it():
+    made, obs = trained(), np.zeros(3)
+    policies = [Policy(made, 0, seed=seed) for seed in (0, 1, 2**32 - 1)]
+    calls = [[policy(obs) for _ in range(3)] for policy in policies]
+    assert len({action.tobytes() for actions in calls for action in actions}) == 9
+    again = Policy(made, 0, seed=1)
+    same([again(obs) for _ in range(3)], calls[1])
+    same(Policy(made, 0)(obs), calls[0][0])
 
 
 def test_trees_of_numbers_and_images(draw):
@@ -189,7 +225,7 @@ def test_critics_are_saved_with_a_policy_only_where_they_choose(pair):
     same(one["actor"], four["actor"])  # learning does not choose
 
 
-def test_a_run_can_choose_among_another_number_afterwards(pair, draw):
+def test_a_run_can_choose_among_another_number_afterwards(pair, draw, tmp_path):
     """With the critics of its state; where its policies have them, with those."""
     one, four = map(runs.load, pair)
     later = runs.among(pair[0], one, 4)
@@ -200,10 +236,39 @@ def test_a_run_can_choose_among_another_number_afterwards(pair, draw):
     same(Policy(later, 0)(obs), chosen)
     same(Policy(runs.among(pair[1], four, 1), 0)(obs), plain)
     assert not np.array_equal(chosen, plain)
-    for card in (pair[0].path / "checkpoints").glob("state-*"):
-        card.unlink()
+    (tmp_path / "checkpoints").mkdir()
     with pytest.raises(InputError, match="has no state of step 4 in its checkpoints"):
-        runs.among(pair[0], one, 2)
+        runs.among(runs.Run(tmp_path), one, 2)
+
+
+def test_a_policy_is_loaded_to_act_otherwise_than_its_run_did(pair, draw):
+    one, four = map(runs.load, pair)
+    obs = draw.normal(size=(20, 3))
+    same(vinerl.load(pair[0], 1, best_of=4)(obs), Policy(four, 1)(obs))
+    same(vinerl.load(pair[0], noise=0.0, stop_at=2)(obs), Policy(one, 0, noise=0.0, stop_at=2)(obs))
+    same(vinerl.load(pair[0], seed=3)(obs), Policy(one, 0, seed=3)(obs))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"stop_at": 9}, "--agent.stop-at 9: expected 1 to flow_steps, which is 3"),
+        ({"best_of": 0}, "--agent.best_of 0: expected a whole number, 1 or more"),
+        ({"noise": np.nan}, "--agent.noise nan: expected a number"),
+        ({"seed": -1}, r"seed=-1: expected a number from 0 to 2\*\*32-1"),
+        ({"seed": 2**32}, "seed=4294967296: expected a number from 0"),
+    ],
+)
+def test_what_a_policy_cannot_be_asked_for_is_refused(pair, options, said):
+    with pytest.raises(InputError, match=said):
+        vinerl.load(pair[0], **options)
+
+
+def test_an_agent_without_noise_cannot_be_asked_for_another():
+    config, make = tiny("fql")
+    made = Trained(trained().subject._replace(config=config, make=make), {}, 0)
+    with pytest.raises(InputError, match="--noise: this agent's config has no such field"):
+        runs.otherwise(runs.Run(Path("nowhere")), made, noise=0.0, stop_at=None)
 
 
 def test_a_best_of_without_critics_is_refused_before_there_is_a_folder(pair, tmp_path):

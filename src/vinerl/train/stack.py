@@ -58,6 +58,6 @@ def maker(make: Make, cfg: AgentConfig, spec: Spec, **fixed) -> AgentOf:
     return lambda member: choosing(make(replace(cfg, **(member.floats | fixed)), spec))
 
 
-def keys(member: Member) -> Keys:
-    """From the seed alone, so a member is the same run in any stack."""
-    return Keys(*jax.random.split(jax.random.fold_in(jax.random.key(0), member.seed), 4))
+def keys(member: Member, root: int = 0) -> Keys:
+    """From the seed alone, so a member is the same run in any stack. Under another root, others."""
+    return Keys(*jax.random.split(jax.random.fold_in(jax.random.key(root), member.seed), 4))

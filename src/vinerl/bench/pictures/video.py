@@ -43,12 +43,10 @@ def film(
 ) -> list[Path]:
     """The first episode of every member, one file each."""
     headless()
-    manifest, trained = run.manifest, runs.load(run, step)
+    manifest, asked = run.manifest, {"noise": noise, "stop_at": stop_at, "best_of": best_of}
     if not manifest["task"]:
         raise InputError(f"{run.path} was trained on a file: there is no environment to film")
-    fixed = {k: v for k, v in {"noise": noise, "stop_at": stop_at}.items() if v is not None}
-    if best_of is not None:
-        trained = runs.among(run, trained, best_of)
+    trained, fixed = runs.otherwise(run, runs.load(run, step), **asked)
     subject = trained.subject
     act = evaluate.acting(subject.agent_of(**fixed))
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)

@@ -2,7 +2,7 @@
 
 import json
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from vinerl import disk
 from vinerl.bench.numbers.stats import bootstrap
-from vinerl.bench.run import configs, provenance, runs, tasks
+from vinerl.bench.run import provenance, runs, tasks
 from vinerl.bench.run.runs import Run, Subject
 from vinerl.envs.pool import Pool, Report
 from vinerl.errors import InputError, WorkerError
@@ -144,14 +144,8 @@ def again(
     for name, value in {"--episodes": episodes, "--stream": stream}.items():
         if value < 1:
             raise InputError(f"{name} {value}: at least 1 is needed")
-    task, trained = _task(run), runs.load(run, step)
-    config, asked = trained.subject.config, {"noise": noise, "stop_at": stop_at, "best_of": best_of}
-    fixed = {name: value for name, value in asked.items() if value is not None}
-    if without := [name for name in fixed if not hasattr(config, name)]:
-        raise InputError(f"--{without[0].replace('_', '-')}: this agent's config has no such field")
-    configs.check(replace(config, **fixed))
-    if best_of is not None:
-        trained = runs.among(run, trained, best_of)
+    asked = {"noise": noise, "stop_at": stop_at, "best_of": best_of}
+    task, (trained, fixed) = _task(run), runs.otherwise(run, runs.load(run, step), **asked)
     subject = trained.subject
     slots = len(subject.members.seed) * min(LANES, episodes)
     evaluator = Evaluator(subject, Pool(task.env, slots, workers or provenance.cores()))

@@ -23,20 +23,30 @@ class Policy:
     Actions are in [-1, 1] or, if the data's were rescaled, where the data's were. An agent that
     acts in chunks returns the chunk, [h, A], to be executed in order. The first observation of a
     shape is checked and waits for the compiler; all later ones go straight to the program.
+
+    horizon  environment steps that the actions of one call are for: h, 1 without chunks
     """
 
-    def __init__(self, trained: Trained, member: int, weights: Weights = "float32"):
+    def __init__(
+        self,
+        trained: Trained,
+        member: int,
+        weights: Weights = "float32",
+        seed: int = 0,
+        **fixed: Any,
+    ):
         pick = lambda tree: jax.tree.map(lambda x: x[member], tree)
         self.subject = trained.subject
         self.params = jax.device_put(_rounded(pick(trained.policies), weights))
         chosen = pick(self.subject.members)
-        self.key, self.calls = stack.keys(chosen).evaluate, 0
-        self._act = self.subject.agent_of()(chosen).act
+        self.horizon = self.subject.config.act_steps
+        self.key, self.calls = stack.keys(chosen, seed).evaluate, 0
+        self._act = self.subject.agent_of(**fixed)(chosen).act
         self._leaves, self._tree = jax.tree.flatten(self.subject.spec.obs)
         self._programs: dict[tuple, Callable[..., Array]] = {}
 
     def __call__(self, obs: Any) -> np.ndarray:
-        """Every call draws fresh noise; the same calls after loading give the same actions."""
+        """Every call draws fresh noise; with one seed, the same calls give the same actions."""
         try:
             found = self._tree.flatten_up_to(obs)
         except ValueError as error:
@@ -61,29 +71,38 @@ class Policy:
                 f"{self._tree.unflatten(known)}; a batch has one more axis in front, everywhere"
             )
         single = not batch
-        chunk = self.subject.config.act_steps
 
         def program(params, leaves, calls):
             obs = self._tree.unflatten(x[None] if single else x for x in leaves)
             key = jax.random.fold_in(self.key, calls)
             action = self._act(params, self.subject.see(obs), key)
-            action = action.reshape(len(action), chunk, -1) if chunk > 1 else action
+            if self.horizon > 1:
+                action = action.reshape(len(action), self.horizon, -1)
             return action[0] if single else action
 
         return jax.jit(program).lower(self.params, leaves, np.uint32(0)).compile()
 
 
 def load(
-    run: Any, member: int = 0, step: int | None = None, weights: Weights = "float32"
+    run: Any,
+    member: int = 0,
+    step: int | None = None,
+    weights: Weights = "float32",
+    seed: int = 0,
+    **asked: Any,
 ) -> Policy:
-    path = run.path if isinstance(run, Run) else Path(run)
+    """`asked` are noise, stop_at and best_of, where they are to be others than the run's."""
+    run = run if isinstance(run, Run) else Run(Path(run))
     if weights not in get_args(Weights):
         raise InputError(f"weights={weights!r}: one of {', '.join(get_args(Weights))}")
-    trained = runs.load(Run(path), step)
+    if not 0 <= seed < 2**32:
+        raise InputError(f"seed={seed}: expected a number from 0 to 2**32-1")
+    trained = runs.load(run, step)
     count = len(trained.subject.members.seed)
     if not 0 <= member < count:
-        raise InputError(f"{path} has members 0 to {count - 1}, not {member}")
-    return Policy(trained, member, weights)
+        raise InputError(f"{run.path} has members 0 to {count - 1}, not {member}")
+    trained, fixed = runs.otherwise(run, trained, **asked)
+    return Policy(trained, member, weights, seed, **fixed)
 
 
 def _rounded(params: Params, weights: Weights) -> Params:

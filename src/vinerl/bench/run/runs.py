@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench.run import manifests
+from vinerl.bench.run import configs, manifests
 from vinerl.data import repair
 from vinerl.data.normalise import Normaliser
 from vinerl.data.repair import Box
@@ -135,6 +135,21 @@ def among(run: Run, trained: Trained, best_of: int) -> Trained:
         return trained._replace(subject=subject)
     state = checkpoint.load(run.checkpoint("state", trained.step), like)
     return trained._replace(subject=subject, policies=jax.device_get(policies(state)))
+
+
+def otherwise(run: Run, trained: Trained, **asked: Any) -> tuple[Trained, dict[str, Any]]:
+    """What acts with another noise, stop_at or best_of than it learned with; None leaves one.
+
+    With it the fields that `Subject.agent_of` is to be given.
+    """
+    config = trained.subject.config
+    fixed = {name: value for name, value in asked.items() if value is not None}
+    if not fixed:  # what a run began with is not judged again
+        return trained, fixed
+    if without := [name for name in fixed if not hasattr(config, name)]:
+        raise InputError(f"--{without[0].replace('_', '-')}: this agent's config has no such field")
+    configs.check(replace(config, **fixed))
+    return (among(run, trained, fixed["best_of"]) if "best_of" in fixed else trained), fixed
 
 
 def draw(run: Run, manifest: dict[str, Any] | None = None) -> list[Path]:
