@@ -283,7 +283,7 @@ def test_the_help_of_train_names_every_field_with_its_comment(capsys):
     ("command", "usage"),
     [
         ("train", "vinerl train vine [-h]"),
-        ("resume", "vinerl resume [-h] RUN"),
+        ("resume", "vinerl resume [-h] [OPTIONS] RUN"),
         ("evaluate", "vinerl evaluate [-h] [OPTIONS] RUN"),
         ("compare", "vinerl compare [-h] RUN RUN ..."),
         ("sweep", "vinerl sweep [-h] [OPTIONS] SPEC"),

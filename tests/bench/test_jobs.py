@@ -270,7 +270,7 @@ def test_what_belongs_to_the_machine_arrives(monkeypatch):
     asked = []
     monkeypatch.setattr(running, "resume", lambda *words: asked.append(words))
     commands.resume(["there", "--stack", "2", "--workers", "3"])
-    assert asked == [(Path("there"), None, 2, None, 3)]
+    assert asked == [(Path("there"), None, 2, None, 3, None)]
 
 
 @pytest.mark.parametrize("switch", ["--drop-bad-rows", "--rescale-actions", "--drop_bad_rows"])

@@ -1,12 +1,15 @@
 """What a run learns from: files of one's own, what is put right about them, and which it is."""
 
 import json
+import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
 import vinerl
+from vinerl import disk
 from vinerl.bench.run import (
     intervals,
     jobs,
@@ -139,6 +142,44 @@ def test_a_policy_for_trees_takes_trees_and_gives_chunks(pictured):
     assert policy({"camera": image[:5], "joints": obs[:5]}).shape == (5, 2, 2)
     first, other = (vinerl.load(run)({"camera": x, "joints": obs[0]}) for x in image[:2])
     assert not np.array_equal(first, other)
+
+
+@pytest.fixture
+def moved(rewarded, tmp_path):
+    """A copy of a run, and of its file under another name; where that was, there is nothing."""
+    run = Run(shutil.copytree(rewarded[0].path, tmp_path / "run"))
+    manifest = run.manifest
+    file = Path(shutil.copy(manifest["data"]["path"], tmp_path / "other-name.npz"))
+    manifest["data"]["path"] = str(tmp_path / "cluster" / "mine.npz")
+    disk.write_sealed(run.path / "manifest.json", manifest)
+    return run, file
+
+
+def test_a_moved_run_goes_on_with_its_data_where_they_are_now(moved):
+    run, file = moved
+    with pytest.raises(InputError, match=rf"mine.npz: .*resume {run.path} --data FILE says where"):
+        running.resume(run.path, 8)
+    assert not run.manifest["resumed"]
+    main(["resume", str(run.path), "--steps", "8", "--data", str(file)])
+    manifest = run.manifest
+    assert manifest["ended"]
+    assert run.metrics[-1]["step"] == 8
+    assert manifest["data"]["path"] == str(file)
+    assert manifests.again(manifest, run.path, None).data == file, "the next time without asking"
+
+
+def test_a_moved_run_does_not_go_on_with_other_data(moved, tmp_path):
+    run, file = moved
+    before = (run.path / "manifest.json").read_bytes()
+    np.savez(file.with_name("changed.npz"), **episodes() | {"rewards": np.zeros(40)})
+    (tmp_path / "folder").mkdir()
+    shutil.copy(file, tmp_path / "folder")
+    for other in ("changed.npz", "folder"):
+        with pytest.raises(InputError, match=f"{other} is not the file this run began with"):
+            running.resume(run.path, 8, data=tmp_path / other)
+    with pytest.raises(InputError, match=r"nothing.npz: there is no such file or folder"):
+        running.resume(run.path, 8, data=tmp_path / "nothing.npz")
+    assert (run.path / "manifest.json").read_bytes() == before
 
 
 def test_there_is_nothing_to_evaluate_in(rewarded, capsys):

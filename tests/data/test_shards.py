@@ -1,6 +1,7 @@
 """Shards: which one a step learns from, and that nothing else changes."""
 
 import hashlib
+import shutil
 import threading
 
 import jax
@@ -9,7 +10,8 @@ import pytest
 
 import vinerl
 from tiny import SPEC, dataset
-from vinerl.bench.run import jobs, material
+from vinerl import disk
+from vinerl.bench.run import jobs, material, running
 from vinerl.bench.run.runs import Run
 from vinerl.cli import main
 from vinerl.data import files, shards
@@ -253,6 +255,18 @@ def test_a_folder_that_has_changed_is_refused_on_resuming(folder, run, capsys):
     (folder / "part3.npz").rename(folder / "part2.npz")
     assert "the files this run began with: part2.npz, part3.npz differ" in capsys.readouterr().err
     assert not run.manifest["resumed"]
+
+
+def test_a_run_on_a_folder_that_has_moved_goes_on_where_it_is_now(folder, run, tmp_path):
+    copy, now = Run(shutil.copytree(run.path, tmp_path / "run")), tmp_path / "now"
+    manifest = copy.manifest
+    manifest["data"]["path"] = str(tmp_path / "gone")
+    disk.write_sealed(copy.path / "manifest.json", manifest)
+    with pytest.raises(InputError, match=r"gone: there is no such file or folder.* --data FILE"):
+        running.resume(copy.path, 16)
+    main(["resume", str(copy.path), "--steps", "16", "--data", str(shutil.copytree(folder, now))])
+    assert copy.metrics[-1]["step"] == 16
+    assert copy.manifest["data"] == manifest["data"] | {"path": str(now)}
 
 
 def test_a_block_must_divide_the_steps_on_a_shard(folder, tmp_path, capsys):

@@ -150,13 +150,15 @@ class Resume:
     online_steps: Given[int] = None  # lengthen its online phase to this many environment steps
     stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
     workers: Given[int] = None  # processes that step environments (else as at its beginning)
+    data: Given[Path] = None  # where its file or folder is now; it must be the same, by its sha256
 
 
 def resume(args: list[str]) -> None:
     from vinerl.bench.run import running
 
     asked = options.parse(Resume, args, "resume")
-    running.resume(asked.run, asked.steps, asked.stack, asked.online_steps, asked.workers)
+    how = asked.steps, asked.stack, asked.online_steps, asked.workers, asked.data
+    running.resume(asked.run, *how)
 
 
 @dataclass(frozen=True)

@@ -128,10 +128,12 @@ def again(
     stack: int = 0,
     online_steps: int | None = None,
     workers: int | None = None,
+    data: Path | None = None,
 ) -> Job:
     """The job of a run that has begun. It may grow, and its stack may be divided otherwise.
 
-    It has the processes it began with, unless there are fewer cores now or others are asked for.
+    It has the processes it began with, unless there are fewer cores now or others are asked for,
+    and learns from what is at `data`, where that has moved.
     """
     kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
     trackers.check(kept["log"])
@@ -159,7 +161,7 @@ def again(
         config=config,
         make=make,
         task=tasks.named(manifest["task"]) if manifest["task"] else None,
-        data=Path(manifest["data"]["path"]),
+        data=Path(data or manifest["data"]["path"]),
         block=manifest["block"],
         stack=stack,
         workers=workers or (then and min(then, provenance.cores())),

@@ -90,14 +90,24 @@ def facts_of(material: Material) -> dict[str, Any]:
     }
 
 
+def check_there(job: Job) -> None:
+    """Refuse to go on without the data that a run began with."""
+    if job.data and not job.data.exists():
+        raise InputError(
+            f"{job.data}: there is no such file or folder. "
+            f"vinerl resume {job.out} --data FILE says where the data are now"
+        )
+
+
 def check_same(found: dict[str, Any], recorded: dict[str, Any]) -> None:
     """Refuse other data than a run began with."""
     if found["sha256"] == recorded["sha256"]:
         return
-    if "shards" not in found:
+    if not ("shards" in found and "shards" in recorded):
         raise InputError(
             f"{found['path']} is not the file this run began with (sha256 {found['sha256'][:12]}.."
-            f", the manifest has {recorded['sha256'][:12]}..): put that one back"
+            f", the manifest has {recorded['sha256'][:12]}..): put that one back, or say with "
+            "--data where it is now"
         )
     now, then = (
         {(f["name"], f["sha256"]) for f in x["shards"]["files"]} for x in (found, recorded)
@@ -105,7 +115,7 @@ def check_same(found: dict[str, Any], recorded: dict[str, Any]) -> None:
     names = ", ".join(sorted({name for name, _ in now ^ then}))
     raise InputError(
         f"{found['path']} does not hold the files this run began with: {names} differ or came or "
-        "went; put the folder back as it was"
+        "went; put the folder back as it was, or say with --data where it is now"
     )
 
 

@@ -25,7 +25,7 @@ from vinerl.bench.run import (
     trackers,
 )
 from vinerl.bench.run.jobs import Job
-from vinerl.bench.run.material import Material, check_same, data_of, facts_of
+from vinerl.bench.run.material import Material, check_same, check_there, data_of, facts_of
 from vinerl.bench.run.progress import Progress
 from vinerl.bench.run.runs import Run, Subject
 from vinerl.bench.run.saver import Restored, Saver
@@ -62,12 +62,16 @@ def resume(
     stack: int = 0,
     online_steps: int | None = None,
     workers: int | None = None,
+    data: Path | None = None,
 ) -> Run:
-    """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups."""
+    """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups.
+
+    `data` is where its file (or folder) is now; the manifest then has that path.
+    """
     manifest = Run(path).manifest  # no lock is put where there is none
     with Owner(path) as owner:
         manifest = Run(path).manifest
-        job = manifests.again(manifest, path, steps, stack, online_steps, workers)
+        job = manifests.again(manifest, path, steps, stack, online_steps, workers, data)
         if job.deterministic:
             provenance.deterministic()
         then = manifests.BEFORE | manifest["run"]
@@ -75,11 +79,14 @@ def resume(
             longer = "--online-steps" if job.online_steps else "--steps"
             raise InputError(f"{path} has ended at step {job.total}; {longer} N lengthens it")
         provenance.check_gpu()
+        check_there(job)
         found = data_of(job)
-        check_same(facts_of(found), manifest["data"])
+        facts = facts_of(found)
+        check_same(facts, manifest["data"])
         if manifest["ended"] and not saver.states(path):
             raise _nothing_to_go_on_from(path)
         manifest["run"] |= {"steps": job.steps, "online_steps": job.online_steps}
+        manifest["data"] |= {"path": facts["path"]} if data else {}
         manifest["ended"] = None
         manifest["resumed"].append(manifests.taken_up(manifest))
         return _done(job, found, manifest, owner, begun=True)
