@@ -40,6 +40,7 @@ def load(
     stop_at: int | None = None,
     best_of: int | None = None,
     seed: int = 0,
+    agent: str | None = None,
 ) -> "Policy":
     """The policy of one member of a run: `policy(obs)` takes and gives NumPy arrays.
 
@@ -49,8 +50,9 @@ def load(
     step     of the checkpoint, else the newest
     weights  "bfloat16" keeps the kernels in half the memory; on a CPU it makes no action faster
     seed     of the noise: loaded twice with one seed, a policy acts the same, call by call
+    agent    "FILE.py:NAME": where an agent of your own is now, if not where the run found it
     """
     from vinerl.bench.run import policy
 
     asked = {"noise": noise, "stop_at": stop_at, "best_of": best_of}
-    return policy.load(run, member, step, weights, seed, **asked)
+    return policy.load(run, member, step, weights, seed, agent, **asked)

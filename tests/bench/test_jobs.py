@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from vinerl import disk
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import training as commands
 from vinerl.bench.run import configs, jobs, running, tasks, tuned
@@ -270,7 +271,7 @@ def test_what_belongs_to_the_machine_arrives(monkeypatch):
     asked = []
     monkeypatch.setattr(running, "resume", lambda *words: asked.append(words))
     commands.resume(["there", "--stack", "2", "--workers", "3"])
-    assert asked == [(Path("there"), None, 2, None, 3, None)]
+    assert asked == [(Path("there"), None, 2, None, 3, None, None)]
 
 
 @pytest.mark.parametrize("switch", ["--drop-bad-rows", "--rescale-actions", "--drop_bad_rows"])
@@ -320,6 +321,7 @@ def test_an_agent_of_ones_own_is_found_by_module_or_file(tmp_path, name):
     assert job.config.alpha == 10.0, "no other agent's row"
     assert (job.steps, job.episodes) == (6000, 400), "but the default job's run"
     assert jobs.agent(job.agent)[0].warmth == 2.0, "and it is found again under the name kept"
+    assert job.agent_sha256 == disk.sha256(tmp_path / "my_agent.py")
 
 
 def test_fields_of_an_agent_of_ones_own_are_held_to_what_their_types_say(tmp_path):

@@ -65,10 +65,10 @@ def test_a_run_of_an_earlier_version_has_the_defaults_of_what_came_later():
     config = {name: manifests.freeze(value) for name, value in vars(AGENTS["vine"][0]).items()}
     config |= {"alpha": [1.0, 2.0], "max_grad_norm": "inf"}
     older = {name: value for name, value in config.items() if name != "stop_at"}
-    found, _ = manifests.config_of({"agent": {"name": "vine", "config": older}})
+    found, _ = manifests.config_of({"agent": {"name": "vine", "config": older}}, "vine")
     assert (found.alpha, found.stop_at, found.max_grad_norm) == ((1.0, 2.0), None, float("inf"))
     with pytest.raises(InputError, match="vine no longer has betas, with which this run began"):
-        manifests.config_of({"agent": {"name": "vine", "config": config | {"betas": 1}}})
+        manifests.config_of({"agent": {"name": "vine", "config": config | {"betas": 1}}}, "vine")
 
 
 def test_infinity_can_be_one_value_of_a_stack():

@@ -85,6 +85,13 @@ def test_a_folder_without_runs_is_an_input_error(tmp_path):
             },
             "data of MuJoCo 3.2.7, run under 3.2.7 and 3.3.0",
         ),
+        (
+            {
+                "agent_sha256": "a",
+                "resumed": [{"at": "later"}, {"at": "then", "agent_sha256": "b"}],
+            },
+            "its agent's file was changed on the way",
+        ),
     ],
 )
 def test_remarks_say_what_a_reader_of_the_number_must_know(write, changes, remark):

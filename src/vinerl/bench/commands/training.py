@@ -151,13 +151,14 @@ class Resume:
     stack: int = 0  # members trained at once, the rest in turn; 0: as many as the memory holds
     workers: Given[int] = None  # processes that step environments (else as at its beginning)
     data: Given[Path] = None  # where its file or folder is now; it must be the same, by its sha256
+    agent: Given[str] = None  # FILE.py:NAME, where an agent of your own is now
 
 
 def resume(args: list[str]) -> None:
     from vinerl.bench.run import running
 
     asked = options.parse(Resume, args, "resume")
-    how = asked.steps, asked.stack, asked.online_steps, asked.workers, asked.data
+    how = asked.steps, asked.stack, asked.online_steps, asked.workers, asked.data, asked.agent
     running.resume(asked.run, *how)
 
 
@@ -173,6 +174,7 @@ class Evaluate:
     step: Given[int] = None  # of the checkpoint (else the newest)
     stream: int = 1  # another number gives other starts and noises
     workers: Given[int] = None  # processes that step environments (else one a core)
+    agent: Given[str] = None  # FILE.py:NAME, where an agent of your own is now
     video: bool = False  # film one episode of every member, too
 
 
@@ -190,11 +192,12 @@ def evaluate(args: list[str]) -> None:
         step=asked.step,
         stream=asked.stream,
         workers=asked.workers,
+        agent=asked.agent,
     )
     if asked.video:
         from vinerl.bench.pictures import video
 
-        how = asked.step, asked.noise, asked.stop_at, asked.stream, asked.best_of
+        how = asked.step, asked.noise, asked.stop_at, asked.stream, asked.best_of, asked.agent
         for path in video.film(run, *how):
             print(path)
 

@@ -68,6 +68,8 @@ def remarks(run: Run) -> str:
     said += [f"{origin} data"] if origin != "official" else []
     made, used = mujoco(manifest)
     said += [f"data of MuJoCo {made}, run under {used}"] if made and made != used else []
+    edited = any("agent_sha256" in x for x in manifest.get("resumed", []))
+    said += ["its agent's file was changed on the way"] if edited else []
     said += ["not finished"] if not manifest["ended"] else []
     return ", ".join(said)
 

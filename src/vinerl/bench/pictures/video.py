@@ -40,13 +40,14 @@ def film(
     stop_at: int | None = None,
     stream: int = 1,
     best_of: int | None = None,
+    agent: str | None = None,
 ) -> list[Path]:
     """The first episode of every member, one file each."""
     headless()
     manifest, asked = run.manifest, {"noise": noise, "stop_at": stop_at, "best_of": best_of}
     if not manifest["task"]:
         raise InputError(f"{run.path} was trained on a file: there is no environment to film")
-    trained, fixed = runs.otherwise(run, runs.load(run, step), **asked)
+    trained, fixed = runs.otherwise(run, runs.load(run, step, agent), **asked)
     subject = trained.subject
     act = evaluate.acting(subject.agent_of(**fixed))
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)

@@ -139,13 +139,15 @@ def again(
     best_of: int | None = None,
     stream: int = 1,
     workers: int | None = None,
+    agent: str | None = None,
 ) -> np.ndarray:
     """Evaluate a finished run: successes [S], printed and written down."""
     for name, value in {"--episodes": episodes, "--stream": stream}.items():
         if value < 1:
             raise InputError(f"{name} {value}: at least 1 is needed")
     asked = {"noise": noise, "stop_at": stop_at, "best_of": best_of}
-    task, (trained, fixed) = _task(run), runs.otherwise(run, runs.load(run, step), **asked)
+    task, trained = _task(run), runs.load(run, step, agent)
+    trained, fixed = runs.otherwise(run, trained, **asked)
     subject = trained.subject
     slots = len(subject.members.seed) * min(LANES, episodes)
     evaluator = Evaluator(subject, Pool(task.env, slots, workers or provenance.cores()))

@@ -4,15 +4,17 @@ import difflib
 import importlib
 import importlib.util
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from importlib.machinery import SourceFileLoader
-from itertools import count
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Any, Literal, get_type_hints
 
 import numpy as np
 
+from vinerl import disk
 from vinerl.agents import AGENTS
 from vinerl.bench.run import configs, intervals, tasks, trackers, tuned
 from vinerl.bench.run.tasks import Task
@@ -73,6 +75,7 @@ class Job:
     """One run, every choice made; `origin` says who made it for each."""
 
     agent: str
+    agent_sha256: str | None  # of the file of one of the user's own
     config: AgentConfig  # a float field may hold several values
     make: Make
     task: Task | None
@@ -158,7 +161,7 @@ def agent(name: str) -> tuple[AgentConfig, Make]:
     return found
 
 
-def _lasting(name: str) -> str:
+def lasting(name: str) -> str:
     """The name under which an agent is found again from any folder."""
     where, _, attribute = name.rpartition(":")
     return f"{Path(where).resolve()}:{attribute}" if where.endswith(".py") else name
@@ -168,6 +171,39 @@ def portable(name: str) -> str:
     """An agent's name without the folder its file is in."""
     where, _, attribute = name.rpartition(":")
     return f"{Path(where).name}:{attribute}" if where.endswith(".py") else name
+
+
+def sources(name: str) -> Iterator[Path]:
+    """The files that importing an agent of the user's own executes, its own last.
+
+    Each is told before it is executed: what is in a package is looked for after the package.
+    """
+    where = name.rpartition(":")[0]
+    if where.endswith(".py"):
+        yield Path(where).resolve()
+    elif where:
+        _look_here()
+        modules = accumulate(where.split("."), "{}.{}".format)
+        yield from filter(None, map(_file, modules))
+
+
+def agent_hash(name: str) -> str | None:
+    """The sha256 of the file that an agent of the user's own is in, without what that imports."""
+    *_, file = None, *sources(name)
+    return disk.sha256(file) if file and file.is_file() else None
+
+
+def _file(module: str) -> Path | None:
+    try:
+        found = sys.modules.get(module) or importlib.util.find_spec(module)
+    except (ImportError, ValueError):  # said when it is imported
+        return None
+    file = getattr(found, "__file__", None) or getattr(found, "origin", None)
+    return Path(file).resolve() if file else None
+
+
+def _look_here() -> None:
+    sys.path[:0] = [] if "" in sys.path else [""]
 
 
 def _module(where: str) -> Any:
@@ -181,7 +217,7 @@ def _module(where: str) -> Any:
             module = sys.modules[name] = importlib.util.module_from_spec(spec)
             loader.exec_module(module)
             return module
-        sys.path[:0] = [] if "" in sys.path else [""]
+        _look_here()
         return importlib.import_module(where)
     except (ImportError, FileNotFoundError) as error:
         raise InputError(f"cannot import {where}: {error}") from error
@@ -244,7 +280,8 @@ def resolve(request: Request) -> Job:
     if not seeds or not all(0 <= seed < 2**32 for seed in seeds):
         raise InputError(f"--seeds {','.join(map(str, seeds))}: expected numbers from 0 to 2**32-1")
     return Job(
-        agent=_lasting(request.agent),
+        agent=lasting(request.agent),
+        agent_sha256=agent_hash(request.agent),
         config=config,
         make=make,
         task=task,

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from vinerl.agents import AGENTS
 from vinerl.bench.run import jobs, provenance, tasks, trackers
 from vinerl.bench.run.jobs import Job
 from vinerl.data import files
@@ -20,6 +21,7 @@ from vinerl.train import stack
 from vinerl.types import Spec
 
 SCHEMA = 1
+ELSEWHERE = 'where its file is now is said by --agent FILE.py:NAME (agent="..." of vinerl.load)'
 
 # Besides the agent, the task and the data.
 KEPT = ("seeds", "steps", "eval_every", "eval_episodes", "final_episodes", "log_every")
@@ -81,15 +83,16 @@ def begin(job: Job, spec: Spec, data: dict[str, Any]) -> dict[str, Any]:
         "block": job.block,
         "workers": job.workers,
         "exact": provenance.exactness(),
-        **_made_with(),
+        **_made_with(job),
         "started": now(),
         "resumed": [],
         "ended": None,
     }
 
 
-def _made_with() -> dict[str, Any]:
-    return {
+def _made_with(job: Job) -> dict[str, Any]:
+    own = {"agent_sha256": job.agent_sha256} if job.agent_sha256 else {}
+    return own | {
         "versions": provenance.versions(),
         "commit": provenance.commit(),
         "source_sha256": provenance.source_hash(),
@@ -97,11 +100,21 @@ def _made_with() -> dict[str, Any]:
     }
 
 
-def taken_up(manifest: dict[str, Any]) -> dict[str, Any]:
-    """When a run was taken up again, and what is not as it was; said, because it matters."""
-    changed = {name: value for name, value in _made_with().items() if value != manifest[name]}
+def taken_up(manifest: dict[str, Any], job: Job) -> dict[str, Any]:
+    """When a run was taken up again, and what is not as it was; said, because it matters.
+
+    Of what an older manifest does not have nothing is known.
+    """
+    found = _made_with(job)
+    changed = {name: x for name, x in found.items() if x != manifest.get(name, x)}
     if changed:
         print(f"not as at the beginning: {', '.join(changed)}; what follows need not be bit-exact")
+    if other := changed.get("agent_sha256"):
+        print(
+            f"{jobs.portable(job.agent)} is not what it was at the beginning (sha256 {other[:12]}.."
+            f", then {manifest['agent_sha256'][:12]}..): from here on the run learns by what it is "
+            "now"
+        )
     return {"at": now()} | changed
 
 
@@ -111,9 +124,41 @@ def digest(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def config_of(manifest: dict[str, Any]) -> tuple[AgentConfig, Make]:
+def agent_name(manifest: dict[str, Any], folder: Path, given: str | None = None) -> str:
+    """The name by which the agent of a run is imported, `given` where its file is elsewhere now.
+
+    What lies in the run's own folder is not executed unless it is given.
+    """
+    name = manifest["agent"]["name"]
+    if given and name in AGENTS and given != name:
+        raise InputError(f"--agent {given}: the agent of this run is vinerl's own {name}")
+    if given:
+        return jobs.lasting(given)
+    for file in jobs.sources(name):
+        if file.is_relative_to(folder.resolve()):
+            raise InputError(
+                f"{file} lies in the folder of the run, and what comes with a run is not executed "
+                f"unasked: --agent {name} asks for it (agent=... of vinerl.load)"
+            )
+    return name
+
+
+def tell_source(manifest: dict[str, Any], name: str) -> None:
+    """Say so where the file of an agent is none of those that the run has learned with."""
+    parts = (manifest, *manifest.get("resumed", ()))
+    known = {part["agent_sha256"] for part in parts if "agent_sha256" in part}
+    if known and jobs.agent_hash(name) not in known:
+        print(f"{jobs.portable(name)} is another file than the run has learned with, by its sha256")
+
+
+def config_of(manifest: dict[str, Any], name: str) -> tuple[AgentConfig, Make]:
     """The agent of a run that has begun. A field it knew nothing of has its default."""
-    default, make = jobs.agent(manifest["agent"]["name"])
+    try:
+        default, make = jobs.agent(name)
+    except InputError as error:
+        if name in AGENTS or name != manifest["agent"]["name"]:
+            raise
+        raise InputError(f"{error}; {ELSEWHERE}") from error
     saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
     if gone := sorted(set(saved) - {f.name for f in fields(default)}):
         name = manifest["agent"]["name"]
@@ -129,11 +174,12 @@ def again(
     online_steps: int | None = None,
     workers: int | None = None,
     data: Path | None = None,
+    agent: str | None = None,
 ) -> Job:
     """The job of a run that has begun. It may grow, and its stack may be divided otherwise.
 
-    It has the processes it began with, unless there are fewer cores now or others are asked for,
-    and learns from what is at `data`, where that has moved.
+    It has the processes it began with, unless there are fewer cores now or others are asked for.
+    `data` and `agent` say where these are now, if they have moved.
     """
     kept: dict[str, Any] = {name: thaw((BEFORE | manifest["run"])[name]) for name in KEPT}
     trackers.check(kept["log"])
@@ -153,11 +199,13 @@ def again(
         )
     _grow(kept, "steps", steps, manifest["block"] or 1)
     _grow(kept, "online_steps", online_steps, kept["online_every"])
-    config, make = config_of(manifest)
+    name = agent_name(manifest, path, agent)
+    config, make = config_of(manifest, name)
     then = manifest.get("workers")
     return Job(
         **kept,
-        agent=manifest["agent"]["name"],
+        agent=name,
+        agent_sha256=jobs.agent_hash(name),
         config=config,
         make=make,
         task=tasks.named(manifest["task"]) if manifest["task"] else None,

@@ -89,6 +89,7 @@ def load(
     step: int | None = None,
     weights: Weights = "float32",
     seed: int = 0,
+    agent: str | None = None,
     **asked: Any,
 ) -> Policy:
     """`asked` are noise, stop_at and best_of, where they are to be others than the run's."""
@@ -97,7 +98,7 @@ def load(
         raise InputError(f"weights={weights!r}: one of {', '.join(get_args(Weights))}")
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: expected a number from 0 to 2**32-1")
-    trained = runs.load(run, step)
+    trained = runs.load(run, step, agent)
     count = len(trained.subject.members.seed)
     if not 0 <= member < count:
         raise InputError(f"{run.path} has members 0 to {count - 1}, not {member}")

@@ -63,15 +63,17 @@ def resume(
     online_steps: int | None = None,
     workers: int | None = None,
     data: Path | None = None,
+    agent: str | None = None,
 ) -> Run:
     """Go on with a run from its last good checkpoint, perhaps to more steps, or in groups.
 
-    `data` is where its file (or folder) is now; the manifest then has that path.
+    `data` is where its file (or folder) is now; the manifest then has that path. `agent` is where
+    one of the user's own is now.
     """
     manifest = Run(path).manifest  # no lock is put where there is none
     with Owner(path) as owner:
         manifest = Run(path).manifest
-        job = manifests.again(manifest, path, steps, stack, online_steps, workers, data)
+        job = manifests.again(manifest, path, steps, stack, online_steps, workers, data, agent)
         if job.deterministic:
             provenance.deterministic()
         then = manifests.BEFORE | manifest["run"]
@@ -88,7 +90,7 @@ def resume(
         manifest["run"] |= {"steps": job.steps, "online_steps": job.online_steps}
         manifest["data"] |= {"path": facts["path"]} if data else {}
         manifest["ended"] = None
-        manifest["resumed"].append(manifests.taken_up(manifest))
+        manifest["resumed"].append(manifests.taken_up(manifest, job))
         return _done(job, found, manifest, owner, begun=True)
 
 
@@ -297,7 +299,7 @@ class _Running:
         if not self.evaluator or not 0 < due < self.job.total or done:
             return
         try:
-            policies = runs.load(Run(self.folder), due).policies
+            policies = runs.load(Run(self.folder), due, self.job.agent).policies
         except InputError as error:  # the state that we go on from needs none of it
             print(f"no evaluation at step {due}: {error}", flush=True)
             return

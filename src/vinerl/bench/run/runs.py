@@ -101,9 +101,12 @@ class Trained(NamedTuple):
     step: int
 
 
-def load(run: Run, step: int | None = None) -> Trained:
+def load(run: Run, step: int | None = None, agent: str | None = None) -> Trained:
+    """At the newest step, or `step`; `agent` is where one of the user's own is now."""
     manifest, path = run.manifest, run.checkpoint("policy", step)
-    config, make = manifests.config_of(manifest)
+    name = manifests.agent_name(manifest, run.path, agent)
+    config, make = manifests.config_of(manifest, name)
+    manifests.tell_source(manifest, name)
     spec = manifests.spec_from(manifest["spec"])
     members = stack.members(config, manifest["run"]["seeds"])
 
