@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from vinerl.bench.run import datasets, progress
+from vinerl.bench.run import datasets, progress, tasks
 from vinerl.cli import main
 from vinerl.collect import controllers, recipes, walking
 from vinerl.data import download, examine, files
@@ -22,7 +22,8 @@ def elsewhere(tmp_path, monkeypatch):
     """A folder without data, and no way to the official ones."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VINERL_DATA", str(tmp_path / "data"))
-    monkeypatch.setattr(download, "OFFICIAL", tmp_path / "official")
+    for module in (download, files):
+        monkeypatch.setattr(module, "OFFICIAL", tmp_path / "official")
     monkeypatch.setattr(download, "MIRRORS", (f"file://{tmp_path}/nowhere",))
 
 
@@ -100,6 +101,30 @@ def test_what_cannot_be_is_said_before_anything_is_made(vinerl, tmp_path, line, 
     assert error.startswith("vinerl: ")
     assert message in error
     assert not list(tmp_path.rglob("*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "makes"),
+    [
+        ("pointmaze-large-navigate-v0", True),
+        (ANT, True),
+        ("cube-double-play-v0", True),
+        ("humanoidmaze-large-navigate-v0", False),
+        ("cube-double-noisy-v0", False),
+    ],
+)
+def test_a_missing_dataset_is_to_be_made_only_where_making_is_not_refused(vinerl, dataset, makes):
+    """Nobody has a controller of a humanoid, and some datasets have no recipe."""
+    task = next(name for name in ogbench.TASKS if tasks.named(name).dataset == dataset)
+    code, _, error = vinerl(f"train --task {task}")
+    assert (code, f"vinerl data get {dataset} " in error) == (2, True)
+    assert (f"vinerl data make {dataset} " in error) == ("--make-data" in error) == makes
+
+
+def test_without_a_controller_the_official_file_is_named(vinerl):
+    task = "humanoidmaze-large-navigate-singletask-task1-v0"
+    code, _, error = vinerl(f"train --task {task} --make-data")
+    assert (code, "vinerl data get humanoidmaze-large-navigate-v0" in error) == (2, True)
 
 
 def test_an_unknown_dataset_is_answered_with_all_names(vinerl):

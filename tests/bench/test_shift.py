@@ -82,6 +82,12 @@ def test_data_that_are_there_cost_nothing(place):
     assert turn.over == pytest.approx(288.3)
 
 
+def test_data_that_cannot_be_made_are_not_planned(place):
+    """There is no controller of a humanoid; the run itself then says how its data are had."""
+    (turn,) = shift.plan([entry("humanoidmaze-large-navigate-singletask-task1-v0")], 3600, place())
+    assert isinstance(turn.what, Entry)
+
+
 def test_as_much_as_fits_one_after_the_other(place):
     left = [entry(flow_steps=k) for k in (1, 2, 3)]
     there = with_data(place(), ANT)

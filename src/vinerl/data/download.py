@@ -75,7 +75,7 @@ def fetch(
         raise InputError(
             f"{path.name} could not be fetched:{reasons}\n"
             "Ask again later (what has arrived is kept), give another address with --mirror, or "
-            f"make data of the same kind: vinerl data make {dataset}"
+            f"make data of the same kind, where that can be done: vinerl data make {dataset}"
         )
 
     try:

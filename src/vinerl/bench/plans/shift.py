@@ -19,7 +19,7 @@ from vinerl.bench.plans.crew import Over
 from vinerl.bench.plans.entries import Dataset, Entry, check_folder, ended, reached, to_do
 from vinerl.bench.plans.estimate import Cost
 from vinerl.bench.plans.sharing import shared
-from vinerl.bench.run import provenance, tasks
+from vinerl.bench.run import datasets, provenance, tasks
 from vinerl.bench.run.progress import Progress
 from vinerl.bench.run.runs import Run
 from vinerl.collect import recipes
@@ -114,7 +114,7 @@ def data_seconds(dataset: Dataset, folder: Path) -> float:
     found = tasks.find_dataset(name, dataset.folder(folder))
     if found:
         check_seed(dataset, found)
-    if found or name not in recipes.OFFICIAL:
+    if found or not datasets.can_make(name):
         return 0.0
     return SLOW * recipes.cost(recipes.OFFICIAL[name], provenance.cores())[0]
 

@@ -30,7 +30,8 @@ def make_data(
         if controller is None:
             raise InputError(
                 f"{recipe.dataset} needs a controller that makes the {recipe.robot} walk, and none "
-                "comes with this version. Give one with --controller FILE."
+                "comes with this version. Give one with --controller FILE to vinerl data make, or "
+                f"get the official file: vinerl data get {recipe.dataset}"
             )
         controllers.read(controller, recipe.robot)
         recipe = replace(recipe, controller=disk.sha256(controller))
@@ -64,10 +65,14 @@ def about(recipe: Recipe, cores: int) -> str:
 
 def advice(dataset: str) -> str:
     """How a missing dataset is had."""
-    if dataset not in recipes.OFFICIAL:
-        return f"vinerl data get {dataset}    (downloads the official file)"
+    get = f"vinerl data get {dataset}     (downloads the official file)"
+    if not can_make(dataset):
+        return get
     cost = about(recipes.OFFICIAL[dataset], provenance.cores())
-    return (
-        f"vinerl data make {dataset}    ({cost} on this machine; --make-data does it)\n"
-        f"  vinerl data get {dataset}     (downloads the official file)"
-    )
+    return f"vinerl data make {dataset}    ({cost} on this machine; --make-data does it)\n  {get}"
+
+
+def can_make(dataset: str) -> bool:
+    """Whether there is a recipe, and a controller where that needs one."""
+    recipe = recipes.OFFICIAL.get(dataset)
+    return bool(recipe and (not recipe.robot or controllers.shipped(recipe.robot)))

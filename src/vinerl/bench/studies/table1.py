@@ -18,10 +18,9 @@ from vinerl.bench.numbers.results import Cell, Seed
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import queue
 from vinerl.bench.plans.entries import Entry
-from vinerl.bench.run import tasks
+from vinerl.bench.run import datasets, tasks
 from vinerl.bench.run.progress import duration
 from vinerl.bench.run.tuned import DOMAINS
-from vinerl.collect import controllers, recipes
 
 # As in the paper's summary, VINE last.
 AGENTS = ("rebrac", "fql", "fawac", "ifql", "qam", "dac", "qsm", "cgql", "cgql-m", "cgql-l")
@@ -69,8 +68,7 @@ def cost(folder: Path) -> str:
     rows, sums = [("domain", *heads, "data")], np.zeros((len(asked), 2))
     for domain in DOMAINS:
         found = np.array([_rest(cells, domain, steps) for steps in asked])
-        robot = recipes.OFFICIAL[tasks.named(task_name(domain, 1)).dataset].robot
-        made = not robot or controllers.shipped(robot)
+        made = datasets.can_make(tasks.named(task_name(domain, 1)).dataset)
         rows.append((domain, *_costs(found), "can be made here" if made else "official files"))
         sums += found
     rows.append((ALL, *_costs(sums), ""))
