@@ -13,7 +13,7 @@ import pytest
 
 import cells
 from tiny import SPEC, dataset, tiny
-from vinerl import disk
+from vinerl import cli, disk
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import reproduce
 from vinerl.bench.numbers import publishing, reference
@@ -380,6 +380,27 @@ def test_an_unknown_study_is_told_all_names():
     folder = str(PUBLISHED.parents[1])
     with pytest.raises(InputError, match=r"there are toy, ladder, .*curves, .*ablation-sampler"):
         reproduce.reproduce(["tarot", "--folder", folder])
+
+
+def test_outside_a_clone_an_unknown_study_is_told_them_and_where_the_sections_are(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError) as error:
+        reproduce.reproduce(["tarot"])
+    assert f"no study 'tarot'; there are {', '.join(reproduce.STUDIES)}." in str(error.value)
+    assert "a section of the queue: results/queue.toml: there is no such file" in str(error.value)
+
+
+@pytest.mark.parametrize("line", ["queue status", "queue next", "reproduce table1"])
+def test_outside_a_clone_what_wants_the_queue_says_where_it_is(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        cli.main(line.split())
+    said = capsys.readouterr().err
+    assert (stop.value.code, "Errno" in said) == (2, False)
+    assert "a clone of the repository" in said
+    assert "--folder" in said
 
 
 def test_names_that_stand_beside_one_another_have_different_colours():

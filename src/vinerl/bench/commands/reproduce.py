@@ -13,8 +13,10 @@ from vinerl.bench.commands.results import FOLDER
 from vinerl.bench.numbers import results
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import queue
+from vinerl.bench.plans.entries import Entry
 from vinerl.bench.plans.shift import Place
 from vinerl.data import files
+from vinerl.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -56,12 +58,24 @@ def reproduce(args: list[str]) -> None:
         for path in [] if asked.dry_run else work():
             print(path)
         return
-    entries = queues.of(queue.read(asked.folder / "queue.toml"), asked.name, *STUDIES)
+    entries = _section(asked)
     left = queues.left_of(entries, asked.folder)
     print(show.table(queue.status(entries, results.read(asked.folder))))
     if not asked.dry_run:
         place = Place(files.folder(asked.dir), asked.runs)
         queues.end(queues.work(left, asked.folder, math.inf, place))
+
+
+def _section(asked: Reproduce) -> list[Entry]:
+    """Of the queue; where that cannot be had, the studies are named all the same."""
+    try:
+        entries = queue.read(asked.folder / "queue.toml")
+    except InputError as error:
+        raise InputError(
+            f"there is no study {asked.name!r}; there are {', '.join(STUDIES)}. For a section of "
+            f"the queue: {error}"
+        ) from error
+    return queues.of(entries, asked.name, *STUDIES)
 
 
 def _study(asked: Reproduce, out: Path) -> tuple[str, Callable[[], list[Path]]]:

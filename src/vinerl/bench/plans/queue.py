@@ -30,6 +30,11 @@ KNOWN = {"tasks", "agent", "seeds", "steps", "run", "common", "grid", "data_seed
 
 def read(path: Path) -> list[Entry]:
     """Every entry in order, all of it checked before anything runs."""
+    if not path.is_file():
+        raise InputError(
+            f"{path}: there is no such file. The queue comes with a clone of the repository: work "
+            "in one, or say with --folder where its results are"
+        )
     found: list[Entry] = []
     for group, section in read_toml(path).items():
         found += _entries(path, group, section)
