@@ -158,16 +158,24 @@ def draw(found: Sequence[Block], path: Path) -> Path:
                 _lines(below, variant, ESTIMATE)
                 words = ablation.kind(variant.regulariser, variant.other)
                 above.set_title(textwrap.fill(f"{variant.sampler}, {words}", 22), loc="left")
-            norms[0].set_ylabel("largest actor gradient norm")
-            estimates[0].set_ylabel("largest number in an estimate")
+            norms[0].set_ylabel("actor's gradient norm")
+            estimates[0].set_ylabel("number in an estimate")
             for axes in [*norms[len(variants) :], *estimates[len(variants) :]]:
                 axes.axis("off")
         tasks = ", ".join(dict.fromkeys(block.task for block in found))
-        words = f"{tasks}: since the last line of the log, over gradient steps; a line a seed"
+        words = f"{tasks}: the largest of each {_every(there)} gradient steps, a line a seed"
         return save(figure, path, head=words, dpi=120)
 
 
+def _every(there: Sequence[Sequence[Variant]]) -> str:
+    """Steps between two lines of their logs."""
+    cells = [cell for variants in there for variant in variants if (cell := _cell(variant))]
+    return " or ".join(map(str, sorted({seen(cell).steps for cell in cells})))
+
+
 def _lines(axes, variant: Variant, name: str) -> None:
+    from matplotlib.ticker import NullFormatter
+
     from vinerl.bench.pictures.plots import COLOURS
 
     cell = _cell(variant)
@@ -175,4 +183,5 @@ def _lines(axes, variant: Variant, name: str) -> None:
     for i, (x, y) in enumerate(series(cell, name)):
         axes.plot(x, y, color=COLOURS[i % len(COLOURS)], lw=0.8)
     axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k")
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
