@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,21 @@ def test_the_agent_is_the_word_that_is_no_options_value(words, agent):
     if agent in expected:
         expected.remove(agent)
     assert rest == expected
+
+
+@pytest.mark.parametrize("switch", ["--brisk-walk", "--no-brisk-walk", "--brisk_walk"])
+def test_the_word_after_a_switch_of_another_name_may_be_the_agent(switch, monkeypatch):
+    """One that comes to the options is known by its type."""
+
+    @dataclass(frozen=True)
+    class More(commands.Train):
+        brisk_walk: bool = False
+        pace: float = 1.0
+
+    monkeypatch.setattr(commands, "Train", More)
+    assert commands.agent_name([switch, "fql"]) == ("fql", [switch])
+    assert commands.agent_name(["--balanced", "fql"]) == ("fql", ["--balanced"])
+    assert commands.agent_name(["--pace", "fql"]) == ("vine", ["--pace", "fql"])
 
 
 def test_several_values_of_a_float_field_stack_it():

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from inspect import cleandoc
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec
@@ -121,8 +121,8 @@ def parse(args: list[str]) -> Request:
 
 def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
     """The first word that is no option and no option's value, and the rest."""
-    switches = ("stop-on-bad", "deterministic", "make-data", "drop-bad-rows", "rescale-actions")
-    switches += ("balanced",)
+    kinds = get_type_hints(Train)
+    switches = [name.replace("_", "-") for name, kind in kinds.items() if kind is bool]
     flags = ("--help", *(f"--{no}{name}" for name in switches for no in ("", "no-")))
     for i, word in enumerate(args):
         before = args[i - 1].replace("_", "-") if i else ""
