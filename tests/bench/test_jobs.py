@@ -180,6 +180,8 @@ def test_a_run_without_a_name_gets_one_that_is_free():
         ({"sampler": "heun"}, "there are vine, euler"),
         ({"precision": "bf16"}, "there are float32, bfloat16"),
         ({"normalise": "std"}, "there are none, standard"),
+        ({"make_data": "no"}, "--make-data no: expected True or False"),
+        ({"stop_on_bad": 1}, "--stop-on-bad 1: expected True or False"),
         ({"steps": 1e3}, "--steps 1000.0: expected a whole number"),
         ({"alpha": ()}, "expected a number, or several"),
         ({"stop_at": 0}, "expected 1 to flow_steps, which is 10"),

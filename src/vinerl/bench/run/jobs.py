@@ -265,6 +265,10 @@ def resolve(request: Request) -> Job:
         if value is not None and (not isinstance(value, int) or value < least):
             flag = f"--{option.replace('_', '-')} {value}"
             raise InputError(f"{flag}: expected a whole number, {least} or more")
+    for option, kind in get_type_hints(Request).items():
+        value = getattr(request, option)
+        if kind is bool and not isinstance(value, bool):
+            raise InputError(f"--{option.replace('_', '-')} {value}: expected True or False")
     if options["normalise"] not in ("none", "standard"):
         raise InputError(f"--normalise {options['normalise']}: there are none, standard")
     steps, eval_every = options["steps"], options["eval_every"]
