@@ -134,7 +134,7 @@ def test_states_that_were_passed_over_do_not_push_out_good_ones(folder):
 
 def test_an_evaluation_whose_policy_is_gone_does_not_keep_a_run_from_going_on(tmp_path, capsys):
     """A disk that was full for a while may have left a later state and no policy before it."""
-    job = SimpleNamespace(eval_every=20, total=100, eval_episodes=1)
+    job = SimpleNamespace(agent="vine", eval_every=20, total=100, eval_episodes=1)
     under_way: Any = SimpleNamespace(job=job, folder=tmp_path, evaluator=SimpleNamespace())
     running._Running._evaluate_again(under_way, 30)
     assert f"no evaluation at step 20: {tmp_path} holds no run" in capsys.readouterr().out
