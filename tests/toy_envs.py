@@ -107,3 +107,12 @@ class Exploding(Echo):
 
     def _obs(self):
         return super()._obs().astype(np.float32)
+
+
+class Unpaid(Echo):
+    """Pays -3, -2, NaN; NaN at once with seed 0."""
+
+    def step(self, action):
+        obs, _, _, _, info = super().step(action)
+        reward = [-3.0, -2.0, np.nan][self.time - 1] if self.seed else np.nan
+        return obs.astype(np.float32), reward, False, False, info

@@ -12,6 +12,7 @@ from tiny import SPEC, tiny
 from toy_envs import seen_first
 from vinerl.data.normalise import Normaliser
 from vinerl.envs.pool import Pool
+from vinerl.envs.worker import Slots
 from vinerl.errors import WorkerError
 from vinerl.train import evaluate, offline, stack
 
@@ -145,6 +146,40 @@ def test_an_episode_that_ends_in_nan_is_a_failure_and_marked():
     for report in roll(Spy(), "Exploding", members=1)[0]:
         assert (report.success, len(report.rewards), report.broken) == (0.0, 2, True)
     assert not any(report.broken for report in roll(Spy(), members=1)[0])
+
+
+GOAL = "pointmaze-medium-singletask-task5-v0"  # where MuJoCo begins anew is this task's goal
+
+
+def answer(spoil, action=0.0):
+    """Of an episode of a maze in which something happens before the first step."""
+    slots = Slots(GOAL)
+    slots.answer({"do": "reset", "slots": [0], "seeds": [3]}, [])
+    spoil(slots.slots[0].env.unwrapped.data)
+    chunk = np.full((1, 1, 2), action, np.float32)
+    header, obs = slots.answer({"do": "step", "slots": [0]}, [chunk])
+    return header["reports"], obs[0]
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """MuJoCo writes its warnings into a file where it is."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("action", [np.nan, np.inf])
+def test_an_action_that_is_no_number_is_not_executed(action, elsewhere):
+    """MuJoCo would set the point to 0, 0, which is the goal, and the episode would succeed."""
+    (report,), obs = answer(lambda data: None, action)
+    assert (report["success"], report["broken"], report["rewards"]) == (0.0, True, [])
+    assert np.isfinite(obs).all()
+
+
+def test_an_episode_in_which_mujoco_begins_anew_is_a_failure_and_marked(elsewhere):
+    (report,), obs = answer(lambda data: data.qpos.__setitem__(slice(None), np.nan))
+    assert np.abs(obs).max() < 1.5, "it stands at the goal, in numbers"
+    assert (report["success"], report["broken"]) == (0.0, True)
+    assert answer(lambda data: None)[0] == [], "without a fault it goes on"
 
 
 def test_a_worker_that_hangs_is_given_up():

@@ -115,6 +115,23 @@ def test_what_is_no_number_cuts_an_episode_off_and_is_not_kept():
     assert ends == [(False, False), (False, True)]
 
 
+def test_a_reward_that_is_no_number_is_the_lowest_that_was_given():
+    """Not 0, which is success; -1 where it is the first."""
+    lanes = Lanes("toy_envs:Unpaid")
+    lanes.answer({"do": "reset", "slots": [0, 1], "seeds": [1, 0]}, [])
+    still = np.zeros((1, 1, 2), np.float32)
+    step = lambda slot: lanes.answer({"do": "step", "slots": [slot]}, [still])[0]["reports"][0]
+    assert [step(0)["reward"] for _ in range(3)] == [-3.0, -2.0, -3.0]
+    assert step(1) == {"terminated": False, "truncated": True, "reward": -1.0}
+
+
+def test_whoever_has_diverged_stands_still():
+    phase = plain(lambda obs, t: np.full((len(obs), 4), np.nan))
+    phase(0, DATA, 6)
+    np.testing.assert_array_equal(phase.rows.action[:, :6], 0.0)
+    assert np.isfinite(phase.rows.obs[:, :12]).all()
+
+
 def test_a_chunk_is_executed_open_loop_and_ends_with_its_episode():
     phase = plain(by_clock, seeds=(0,))
     phase(0, DATA, 12)

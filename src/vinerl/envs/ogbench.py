@@ -15,6 +15,8 @@ _MAZES |= {"humanoidmaze": "medium large giant"}
 _PLAY = "cube-single cube-double cube-triple cube-quadruple scene puzzle-3x3 puzzle-4x4"
 _PLAY += " puzzle-4x5 puzzle-4x6"
 
+BAD = 4  # of MuJoCo's warnings the first about numbers: position, velocity, acceleration, control
+
 DATASETS = [
     f"{robot}-{size}-{kind}-v0"
     for robot, sizes in _MAZES.items()
@@ -67,6 +69,19 @@ def reset(env: Any, seed: int, **options) -> Any:
     np.random.seed(seed)
     env.action_space.seed(seed)
     return env.reset(seed=seed, **options)[0]
+
+
+def unstable(env: Any) -> bool:
+    """Whether MuJoCo has set its state back since this was last asked, having met NaN or a number
+    too large. It says so in a counter, and goes on as if it were the beginning."""
+    inner = env.unwrapped
+    data: Any = next((d for d in (getattr(inner, n, None) for n in ("data", "_data")) if d), None)
+    if not hasattr(data, "warning"):
+        return False
+    met = [one for kind in range(BAD, BAD + 4) if (one := data.warning[kind]).number]
+    for one in met:
+        one.number = 0
+    return bool(met)
 
 
 def label(task: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -38,9 +38,10 @@ class Slot:
 
     def reset(self, seed: int) -> Any:
         self.rewards, self.path = [], []
-        obs = ogbench.reset(self.env, seed)
+        self.obs = ogbench.reset(self.env, seed)
+        ogbench.unstable(self.env)  # what it met before is another episode's
         self.dice = np.random.get_state()
-        return obs
+        return self.obs
 
     def step(self, chunk: np.ndarray) -> tuple[Any, dict | None]:
         """Execute a chunk [h, A] open loop; a report once the episode is over."""
@@ -52,18 +53,28 @@ class Slot:
         return outcome
 
     def _step(self, chunk: np.ndarray) -> tuple[Any, dict | None]:
-        obs = None
         for action in chunk:
-            obs, reward, terminated, truncated, info = self.env.step(action)
+            if not np.isfinite(action).all():  # MuJoCo would begin anew, perhaps at the goal
+                return self.obs, self._report(0.0, broken=True)
+            self.obs, reward, terminated, truncated, info = self.env.step(action)
             self.rewards.append(float(reward))
             if "xy" in info:
                 self.path.append([float(x) for x in info["xy"]])
-            broken = not all(np.isfinite(x).all() for x in wire.leaves(obs))
+            broken = not sound(self.env, self.obs, reward)
             if terminated or truncated or broken:
                 success = 0.0 if broken else float(info.get("success", terminated))
-                report = {"success": success, "rewards": self.rewards, "path": self.path}
-                return obs, report | {"broken": broken}
-        return obs, None
+                return self.obs, self._report(success, broken)
+        return self.obs, None
+
+    def _report(self, success: float, broken: bool) -> dict[str, Any]:
+        told = {"success": success, "rewards": self.rewards, "path": self.path}
+        return told | {"broken": broken}
+
+
+def sound(env: Any, obs: Any, reward: float) -> bool:
+    """Whether a step brought numbers, and the simulator went on from where it was."""
+    finite = all(np.isfinite(x).all() for x in (*wire.leaves(obs), reward))
+    return not ogbench.unstable(env) and finite
 
 
 class Slots:

@@ -201,7 +201,8 @@ class Online:
             self.chunk[empty] = np.asarray(drawn).reshape(self.chunk.shape)[empty]
             self.left[empty] = self.horizon
         self.left -= 1
-        return self.chunk[np.arange(len(empty)), self.horizon - 1 - self.left]
+        chosen = self.chunk[np.arange(len(empty)), self.horizon - 1 - self.left]
+        return np.nan_to_num(chosen, posinf=1.0, neginf=-1.0)  # of who has diverged: standing still
 
     def _reset(self, members: Sequence[int]) -> None:
         """New episodes; what is left of a chunk is not executed in them."""
