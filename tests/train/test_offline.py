@@ -20,6 +20,7 @@ AGENT_OF = stack.maker(MAKE, CONFIG, SPEC)
 START = jax.jit(partial(offline.start, AGENT_OF))
 BLOCK = offline.train_block(AGENT_OF)
 DATA = jax.device_put(dataset())
+YES = jnp.array(True)
 BROKEN = DATA._replace(reward=jnp.full_like(DATA.reward, jnp.nan))
 
 
@@ -111,7 +112,7 @@ def test_metrics_are_means_and_largest_values_of_a_plain_loop():
     seen = pick(BLOCK(runs, DATA, 4)[1], 0)
 
     norms = {f"grad_norm/{role}_max" for role in agent.networks}
-    assert set(seen) == set(found[0]) | norms
+    assert set(seen) == (set(found[0]) - {offline.COUNTED}) | norms
     for name, value in seen.items():
         values = [m[name.removesuffix("_max") if name in norms else name] for m in found]
         expected = np.max(values) if name.endswith("_max") else np.mean(values)
@@ -149,8 +150,8 @@ def test_one_number_anywhere_in_the_state_is_enough(part):
     after = before.state._replace(**{part: jax.tree.unflatten(structure, leaves)})
     seen = {"grad_norm/actor_max": jnp.float32(1)}
     agent = AGENT_OF(before.member)
-    assert int(offline.freeze(agent, before, before.state, seen).status) == 0
-    assert int(offline.freeze(agent, before, after, seen).status) == 1
+    assert int(offline.freeze(agent, before, before.state, seen, YES).status) == 0
+    assert int(offline.freeze(agent, before, after, seen, YES).status) == 1
 
 
 def test_a_member_whose_actor_gets_no_gradient_is_frozen():
@@ -165,9 +166,10 @@ def test_a_gradient_in_one_step_of_a_block_is_enough():
     before = pick(begin(), 0)
     agent, after = AGENT_OF(before.member), before.state._replace(step=before.state.step + 2)
     seen = {"grad_norm/actor": jnp.float32(1e-9), "grad_norm/actor_max": jnp.float32(1e-8)}
-    assert int(offline.freeze(agent, before, after, seen).status) == 0
+    assert int(offline.freeze(agent, before, after, seen, YES).status) == 0
     dead = {name: jnp.float32(0) for name in seen}
-    assert int(offline.freeze(agent, before, after, dead).status) == 2
+    assert int(offline.freeze(agent, before, after, dead, YES).status) == 2
+    assert int(offline.freeze(agent, before, after, dead, ~YES).status) == 0, "no row counted"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,21 @@ def test_a_dead_actor_is_known_by_the_first_block_in_which_it_was_to_move(length
         runs, _ = block(runs, DATA, length)
     assert status(runs) == ["no gradient"]
     assert runs.state.step.tolist() == [steps]
+
+
+def test_a_block_in_which_no_row_counts_freezes_nobody():
+    """Episodes of three steps, chunks of four: none is whole, so flow matching has no gradient."""
+    config, make = tiny("ifql")
+    config = replace(config, horizon=4, chunk=True)
+    terminal = jnp.arange(len(DATA.row)) % 3 == 2
+    short = DATA._replace(terminal=terminal.astype(jnp.int32))
+    agent_of = stack.maker(make, config, SPEC._replace(action_dim=4 * SPEC.action_dim))
+    block = offline.train_block(agent_of)
+    runs = offline.start(agent_of, stack.members(config, seeds=(0,)))
+    runs, seen = block(runs, short, 3)
+    assert float(seen["grad_norm/actor_max"][0]) == 0
+    assert "batch/weight" not in seen
+    assert status(runs) == ["learning"]
 
 
 def hidden(agent):

@@ -22,6 +22,7 @@ from vinerl.train.stack import AgentOf, Member, keys
 from vinerl.types import Array, Batch, Key, Metrics
 
 STATUS = ("learning", "not finite", "no gradient")
+COUNTED = "batch/weight"  # of a step: the share of its rows that count, for `freeze` alone
 
 
 class Stack(NamedTuple):
@@ -58,7 +59,8 @@ def train_step(
     key_batch, key_update = jax.random.split(jax.random.fold_in(key, state.step))
     # Behind a barrier it is gathered once, and not again wherever it is used.
     batch = jax.lax.optimization_barrier(draw(agent, data, key_batch))
-    return learner.update(agent, state, batch, key_update)
+    state, metrics = learner.update(agent, state, batch, key_update)
+    return state, metrics | {COUNTED: batch.weight.mean()}
 
 
 def train_block(agent_of: AgentOf, draw: Draw = draw, axes: Any = None) -> Block:
@@ -88,7 +90,8 @@ def train_block(agent_of: AgentOf, draw: Draw = draw, axes: Any = None) -> Block
         zero = {name: blank(name) for name, _ in largest(shapes)}
         state, seen = jax.lax.fori_loop(0, steps, body, (stack.state, zero))
         seen = {n: m if n.endswith("_max") else m / steps for n, m in seen.items()}
-        return freeze(agent, stack, state, seen), seen
+        counted = seen.pop(COUNTED) > 0
+        return freeze(agent, stack, state, seen, counted), seen
 
     def largest(metrics):
         yield from metrics.items()
@@ -122,17 +125,18 @@ def compiler_options() -> dict[str, Any] | None:
     return None
 
 
-def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics) -> Stack:
+def freeze(agent: Agent, stack: Stack, state: State, seen: Metrics, counted: Array) -> Stack:
     """One member after a block: the new state or, once it has gone bad, the last good one.
 
-    No gradient tells nothing in a block so short that the actor was not to move in it.
+    No gradient tells nothing in a block so short that the actor was not to move in it, or none of
+    whose rows `counted`, since every chunk crosses an episode's end.
     """
     telling = [m for n, m in seen.items() if n.startswith("grad_norm/") or n.endswith("/loss")]
     finite = jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves((state, telling))]).all()
     norms = [seen[f"grad_norm/{role}_max"] for role in acting_roles(agent)]
     still = jnp.stack([jnp.zeros((), bool), *(norm == 0 for norm in norms)]).any()
     due = state.step // agent.actor_every > stack.state.step // agent.actor_every
-    now = jnp.where(finite, jnp.where(still & due, 2, 0), 1)
+    now = jnp.where(finite, jnp.where(still & due & counted, 2, 0), 1)
     status = jnp.where(stack.status == 0, now, stack.status)
     state = jax.tree.map(lambda new, old: jnp.where(status == 0, new, old), state, stack.state)
     return Stack(stack.member, state, status)
