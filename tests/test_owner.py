@@ -14,10 +14,10 @@ from vinerl.errors import InputError
 from vinerl.owner import Owner
 
 
-def lock(folder, process, host=None, age=0.0):
+def lock(folder, process, host=None, age=0.0, **more):
     path = folder / "lock.json"
     holder = {"host": host or platform.node(), "process": process, "since": "noon"}
-    path.write_text(json.dumps(holder))
+    path.write_text(json.dumps(holder | more))
     then = path.stat().st_mtime - age
     os.utime(path, (then, then))
 
@@ -68,6 +68,22 @@ def test_the_lock_of_a_dead_process_is_taken_over_and_said(tmp_path, capsys):
     with Owner(tmp_path):
         assert f"process {dead.pid}" in capsys.readouterr().out
         assert json.loads((tmp_path / "lock.json").read_text())["process"] == os.getpid()
+
+
+def test_a_number_counted_in_another_container_is_no_proof_of_death(tmp_path):
+    """Of this host's name, but where that number is another process or none."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    lock(tmp_path, child.pid, space=-1)
+    with pytest.raises(InputError, match=f"in use by process {child.pid}"):
+        Owner(tmp_path).__enter__()
+    lock(tmp_path, child.pid, space=-1, age=owner.STALE + 1)
+    with Owner(tmp_path):
+        held = json.loads((tmp_path / "lock.json").read_text())
+        assert held["space"] == owner._space()
+    lock(tmp_path, child.pid, space=owner._space())
+    with Owner(tmp_path):
+        pass
 
 
 def test_a_torn_lock_is_nobodys_once_it_is_old(tmp_path):

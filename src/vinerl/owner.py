@@ -28,7 +28,8 @@ class Owner:
     def __enter__(self) -> "Owner":
         self.path.parent.mkdir(parents=True, exist_ok=True)
         now = datetime.now(UTC).isoformat(timespec="microseconds")
-        self.mine = json.dumps({"host": platform.node(), "process": os.getpid(), "since": now})
+        holder = {"host": platform.node(), "process": os.getpid(), "since": now}
+        self.mine = json.dumps(holder | {"space": _space()})
         if not self._create():
             self._take_over()
         self.thread = threading.Thread(target=self._beat, daemon=True)
@@ -107,6 +108,14 @@ class Owner:
             return 0.0
 
 
+def _space() -> int | None:
+    """What process numbers are counted in: containers of one host's name have their own."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return None
+
+
 def _parse(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
@@ -127,6 +136,8 @@ def _gone(holder: dict[str, Any], age: float) -> bool:
         return True
     process = holder.get("process")
     if sys.platform == "win32" or holder.get("host") != platform.node():
+        return False
+    if holder.get("space", _space()) != _space():  # its number means nothing here
         return False
     if not isinstance(process, int) or process == os.getpid():
         return False

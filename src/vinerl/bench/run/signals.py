@@ -1,9 +1,10 @@
 """Being asked to end: by Ctrl-C, or by whoever runs the machine."""
 
+import os
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 @contextmanager
@@ -18,7 +19,8 @@ def noted() -> Iterator[list[int]]:
         if asked:
             raise SystemExit(128 + number)
         asked.append(number)
-        print("finishing the block and saving; once more to end at once", flush=True)
+        with suppress(OSError):  # not print: whatever it was called in may be printing
+            os.write(2, b"\nfinishing the block and saving; once more to end at once\n")
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
