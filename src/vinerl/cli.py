@@ -53,8 +53,9 @@ def main(args: Sequence[str] | None = None) -> None:
         print(f"vinerl: {error}", file=sys.stderr)
         raise SystemExit(1) from None
     except WorkerError as error:
-        going_on = "the same command" if args[0] in ("data", "sweep") else "vinerl resume RUN"
-        print(f"vinerl: {error}\n{going_on} goes on from there", file=sys.stderr)
+        told = {"train": "\nvinerl resume RUN goes on from there"}
+        told |= dict.fromkeys(("data", "sweep", "resume"), "\nthe same command goes on from there")
+        print(f"vinerl: {error}{told.get(args[0], '')}", file=sys.stderr)
         raise SystemExit(1) from None
     except BrokenPipeError:  # whoever read our output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -286,7 +286,7 @@ def test_files_of_a_folder_that_do_not_fit_together_are_refused(vinerl, tmp_path
     np.savez(tmp_path / "b.npz", **arrays(width=4))
     code, _, error = vinerl("data check .")
     assert code == 2
-    assert "b.npz has actions [2], observations [4], but a.npz has" in error
+    assert "b.npz has observations [4], but a.npz has observations [3]" in error
 
 
 @pytest.mark.parametrize("line", ["data check nothing.npz", "data show nothing.npz"])

@@ -12,12 +12,13 @@ from vinerl.train import metrics
 def told(tmp_path, capsys):
     """What is said of a run of two seeds that took an hour."""
 
-    def tell(task, seen, status="learning"):
+    def tell(task, seen, status="learning", resumed=()):
         members = [{"seed": 0, "status": "learning"}, {"seed": 1, "status": status}]
         members[1] |= {} if status == "learning" else {"frozen_at": 7}
         times = {"started": "2026-01-01T00:00:00+00:00", "ended": "2026-01-01T01:00:00+00:00"}
         run = {"final_episodes": 50, "eval_episodes": 10}
         manifest = {"schema": 1, "task": task, "members": members, "run": run} | times
+        manifest["resumed"] = [{"at": at} for at in resumed]
         disk.write_sealed(tmp_path / "manifest.json", manifest)
         metrics.write(tmp_path / "metrics.jsonl", 20, seen)
         ending.tell(Run(tmp_path))
@@ -46,3 +47,10 @@ def test_a_run_on_a_file_ends_with_the_policy_and_names_only_who_was_frozen(told
         "look at RUN/manifest.json",
         'or call vinerl.load("RUN"): from observations to actions, in NumPy',
     ]
+
+
+def test_of_a_resumed_run_only_what_came_since_is_told(told):
+    """Not the night in which nobody worked on it."""
+    resumed = ("2026-01-01T00:10:00+00:00", "2026-01-01T00:58:30+00:00")
+    first, *_ = told(None, {"critic/loss": [1.0, 2.0]}, resumed=resumed)
+    assert first == "done in 1:30 since it was resumed"

@@ -16,6 +16,7 @@ from vinerl.errors import InputError
 from vinerl.train import loop
 
 ANT = "antmaze-large-navigate-singletask-task1-v0"
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture(autouse=True)
@@ -183,7 +184,7 @@ def test_a_run_without_a_name_gets_one_that_is_free():
         ({"make_data": "no"}, "--make-data no: expected True or False"),
         ({"stop_on_bad": 1}, "--stop-on-bad 1: expected True or False"),
         ({"steps": 1e3}, "--steps 1000.0: expected a whole number"),
-        ({"alpha": ()}, "expected a number, or several"),
+        ({"alpha": ()}, "expected a number, 0 or more, or several"),
         ({"stop_at": 0}, "expected 1 to flow_steps, which is 10"),
         ({"stop_at": 11}, "expected 1 to flow_steps, which is 10"),
         ({"stop_at": 2.5}, "--agent.stop_at 2.5: expected a whole number, or None"),
@@ -388,3 +389,53 @@ def test_a_checkpoint_is_never_far_behind(eval_every, log_every, save_every):
 def test_nor_is_it_without_evaluations(options, save_every):
     request = jobs.request("vine", {"data": "x.npz", "eval_every": 0} | options)
     assert jobs.resolve(request).save_every == save_every
+
+
+@pytest.mark.parametrize("alpha", [300, 300.0, [300.0], (300,), np.float32(300)])
+def test_a_float_field_is_a_float_however_it_is_written(alpha):
+    config = jobs.resolve(jobs.request("vine", {"alpha": alpha})).config
+    assert type(config.alpha) is float
+    assert config.alpha == 300.0
+
+
+def test_several_values_of_a_float_field_are_floats():
+    config = jobs.resolve(jobs.request("vine", {"alpha": [1, 3]})).config
+    assert config.alpha == (1.0, 3.0)
+    assert {type(x) for x in config.alpha} == {float}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--data shards/a.npz shards/b.npz", "shards/b.npz: data are given once"),
+        ("--rescale-actions True", "--rescale-actions takes no value: give --rescale-actions or"),
+        ("--no-rescale-actions False", "give --rescale-actions or --no-rescale-actions"),
+        ("vinne", "unknown agent 'vinne'"),
+    ],
+)
+def test_a_stray_word_is_told_from_an_agent(line, said):
+    with pytest.raises(InputError, match=said):
+        jobs.resolve(commands.parse(line.split()))
+
+
+@pytest.mark.parametrize("value", [-1.0, np.inf, np.nan])
+@pytest.mark.parametrize("name", ["alpha", "noise"])
+def test_weights_and_noise_are_numbers_from_0_on(name, value):
+    with pytest.raises(InputError, match=f"--agent.{name} .*: expected a number, 0 or more"):
+        jobs.resolve(jobs.request("vine", {name: value}))
+
+
+def test_in_an_agent_of_ones_own_these_names_may_mean_something_else(tmp_path):
+    text = (EXAMPLES / "my_agent.py").read_text().replace("weight", "alpha")
+    (tmp_path / "mine.py").write_text(text)
+    request = jobs.request(f"{tmp_path / 'mine.py'}:MINE", {"alpha": -1.0})
+    assert jobs.resolve(request).config.alpha == -1.0
+    with pytest.raises(InputError, match="expected a finite number"):
+        jobs.resolve(replace(request, fields={"alpha": np.inf}))
+
+
+def test_what_an_agents_file_imports_may_lie_beside_it(tmp_path):
+    text = (EXAMPLES / "my_agent.py").read_text()
+    (tmp_path / "helpers_of_mine.py").write_text(text)
+    (tmp_path / "mine.py").write_text("from helpers_of_mine import MINE\n")
+    assert jobs.agent(f"{tmp_path / 'mine.py'}:MINE")[0].weight == 0.1

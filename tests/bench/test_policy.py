@@ -166,12 +166,13 @@ def test_bfloat16_rounds_kernels_and_nothing_else(draw):
 def test_an_observation_of_another_shape_is_refused_and_is_no_call():
     made = trained(obs=PICTURED)
     policy = Policy(made, 0)
-    wrong = {"camera": np.zeros((4, 4, 3)), "joints": np.zeros(4)}
+    wrong = {"camera": np.zeros((4, 4, 3), np.uint8), "joints": np.zeros(4)}
     with pytest.raises(
         InputError, match=r"\{'camera': \(4, 4, 3\), 'joints': \(4,\)\}, the policy"
     ):
         policy(wrong)
-    mixed = {"camera": np.zeros((2, *PICTURED["camera"].shape)), "joints": np.zeros(3)}
+    several = np.zeros((2, *PICTURED["camera"].shape), np.uint8)
+    mixed = {"camera": several, "joints": np.zeros(3)}
     with pytest.raises(InputError, match="a batch has one more axis in front, everywhere"):
         policy(mixed)
     with pytest.raises(InputError, match=r"observation of shape \(\), .* trained on \(3,\)"):
@@ -179,10 +180,49 @@ def test_an_observation_of_another_shape_is_refused_and_is_no_call():
     with pytest.raises(InputError, match=r"observation of shape \(5, 2, 3\), .* trained on"):
         Policy(trained(), 0)(np.zeros((5, 2, 3)))
     with pytest.raises(InputError, match=r"'joints': \(2, 3\)\}, the policy"):
-        policy({"camera": np.zeros((4, 4, 3)), "joints": np.zeros((2, 3))})
+        policy({"camera": np.zeros((4, 4, 3), np.uint8), "joints": np.zeros((2, 3))})
     with pytest.raises(InputError, match=r"other parts; the policy was trained on \{'camera'"):
-        policy({"camera": np.zeros((4, 4, 3))})
+        policy({"camera": np.zeros((4, 4, 3), np.uint8)})
     assert policy.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("camera", "said"),
+    [
+        (np.full((4, 4, 3), 0.5), "float64, where the policy was trained on uint8"),
+        (np.full((4, 4, 3), 300), "int64, outside of 0 to 255"),
+        (np.full((4, 4, 3), -1), "outside of 0 to 255"),
+        (np.full((4, 4, 3), True), "bool, where"),
+    ],
+)
+def test_a_picture_is_bytes(draw, camera, said):
+    policy, joints = Policy(trained(PICTURED), 0), draw.normal(size=3)
+    with pytest.raises(InputError, match=said):
+        policy({"camera": camera, "joints": joints})
+    assert policy.calls == 0
+
+
+def test_whole_numbers_that_are_bytes_are_a_picture(draw):
+    camera, joints = draw.integers(0, 256, (4, 4, 3)), draw.normal(size=3)
+    first, second = (Policy(trained(PICTURED), 0) for _ in range(2))
+    found = first({"camera": camera, "joints": joints})
+    expected = second({"camera": camera.astype(np.uint8), "joints": joints})
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("obs", [{"a": 1.0}, "three", [[1.0], [2.0, 3.0]], None])
+def test_what_is_no_observation_is_refused(obs):
+    with pytest.raises(InputError, match="the policy was trained on"):
+        Policy(trained(), 0)(obs)
+
+
+def test_an_action_that_is_no_number_is_refused(draw):
+    made = trained()
+    with pytest.raises(InputError, match="action is NaN or infinite: the observation is, too, or"):
+        Policy(made, 0)([0.0, np.nan, 0.0])
+    spoilt = jax.tree.map(lambda x: x * np.float32(np.nan), made.policies)
+    with pytest.raises(InputError, match="the training of this member diverged"):
+        Policy(made._replace(policies=spoilt), 1)(draw.normal(size=3))
 
 
 def test_weights_of_an_unknown_type_are_refused(tmp_path):

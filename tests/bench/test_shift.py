@@ -265,6 +265,25 @@ def test_what_fails_stops_nothing_else_and_is_told(place, tmp_path, faked):
     assert faked[1] == [2]
 
 
+def test_a_run_with_a_damaged_log_fails_alone(place, tmp_path, faked):
+    left, there = [entry(flow_steps=k) for k in (2, 4)], with_data(place(), ANT)
+    (folder := there.runs / left[0].name).mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("{damaged\n")
+    assert entries.reached(left[0], folder) == 0
+    assert [name for name, _ in told(shift.plan(left, 3600, there))] == [
+        shift.name_of(one).replace("-navigate-task2-vine", "") for one in left
+    ]
+    done = shift.work(left, tmp_path, 60, there)
+    assert left[1].name in [path.name for path in done.written]
+
+
+@pytest.mark.parametrize("minutes", ["0", "-5", "nan", "inf"])
+def test_minutes_are_a_number_above_0(tmp_path, minutes, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["queue", "next", "--minutes", minutes, "--folder", str(tmp_path)])
+    assert "expected a number above 0" in capsys.readouterr().err
+
+
 @pytest.fixture
 def measured(monkeypatch):
     """Runs that end at once, each member with another success every time."""

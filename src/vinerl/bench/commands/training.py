@@ -128,8 +128,20 @@ def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
         before = args[i - 1].replace("_", "-") if i else ""
         is_value = before.startswith("--") and "=" not in before and before not in flags
         if not word.startswith("-") and not is_value and not _number(word):
+            _check_word(word, args[i - 1] if i else "")
             return word, [*args[:i], *args[i + 1 :]]
     return "vine", list(args)
+
+
+def _check_word(word: str, before: str) -> None:
+    """What is certainly no agent, and was meant for something else."""
+    if word.endswith(".npz"):
+        raise InputError(
+            f"{word}: data are given once, by --data FILE; of several files give the folder"
+        )
+    if word in ("True", "False", "true", "false") and before.startswith("--"):
+        bare = before.removeprefix("--").removeprefix("no-")
+        raise InputError(f"{before} takes no value: give --{bare} or --no-{bare}")
 
 
 def _number(word: str) -> bool:

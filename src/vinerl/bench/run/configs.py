@@ -1,7 +1,7 @@
 """Values that an agent's config cannot have, refused before anything compiles."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from math import inf
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -20,16 +20,22 @@ RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "discount": ("a number from 0 to 1", lambda x: 0 <= x <= 1),
     "max_grad_norm": ("a number above 0", lambda x: x > 0),
 }
+# Of the agents here; in one of the user's own these names may mean something else.
+OURS: dict[str, tuple[str, Callable[[float], bool]]] = {
+    "alpha": ("a number, 0 or more", lambda x: 0 <= x < inf),
+    "noise": ("a number, 0 or more", lambda x: 0 <= x < inf),
+}
 
 
 def check(config: AgentConfig) -> None:
     """Every field by its type and, where there is one, its range."""
     hints = get_type_hints(type(config))
+    ranges = RANGES | (OURS if type(config).__module__.startswith("vinerl.") else {})
     for field in fields(config):
         name, kind, value = field.name, hints[field.name], getattr(config, field.name)
         usual = type(value) is type(field.default) and value == field.default
         if kind is float:
-            fault = _floats(name, value)
+            fault = _floats(value, *ranges.get(name, ("a finite number", lambda x: abs(x) < inf)))
         else:  # what a class of the user's own says itself may be of another type
             fault = None if usual else _other(name, kind, value)
         if fault:
@@ -39,10 +45,20 @@ def check(config: AgentConfig) -> None:
         raise InputError(f"--agent.stop-at {stop}: expected 1 to flow_steps, which is {steps}")
 
 
-def _floats(name: str, value: Any) -> str | None:
+def plain(config: AgentConfig) -> AgentConfig:
+    """With every float field a float, or several: 300 and [300.0] are 300.0."""
+    floats = [name for name, kind in get_type_hints(type(config)).items() if kind is float]
+    return replace(config, **{name: _plain(getattr(config, name)) for name in floats})
+
+
+def _plain(value: Any) -> float | tuple[float, ...]:
+    several = [float(x) for x in (value if isinstance(value, tuple | list) else (value,))]
+    return tuple(several) if len(several) > 1 else several[0]
+
+
+def _floats(value: Any, words: str, fits: Callable[[float], bool]) -> str | None:
     """What is wrong with the value of a field that may hold several."""
     several = value if isinstance(value, tuple | list) else (value,)
-    words, fits = RANGES.get(name, ("a number", lambda x: x == x))
     if not several or not all(_number(x) and fits(x) for x in several):
         return f"expected {words}, or several"
     return "a value is given twice" if len(set(several)) != len(several) else None

@@ -24,7 +24,7 @@ def make_data(
     recipe: Recipe, folder: Path, processes: int | None = None, controller: Path | None = None
 ) -> Path:
     """The training file; `controller` is a file for robots that need one, else the package's."""
-    processes = processes or provenance.cores()
+    processes = provenance.cores() if processes is None else processes
     if recipe.robot:
         controller = controller or controllers.shipped(recipe.robot)
         if controller is None:

@@ -11,8 +11,10 @@ from vinerl.train import metrics
 def tell(run: Run) -> None:
     """Every member of which there is something to say in a line, and where to look."""
     manifest, lines = run.manifest, run.metrics
-    took = datetime.fromisoformat(manifest["ended"]) - datetime.fromisoformat(manifest["started"])
-    print(f"\ndone in {duration(took.total_seconds())}")
+    last = manifest["resumed"][-1]["at"] if manifest["resumed"] else manifest["started"]
+    took = datetime.fromisoformat(manifest["ended"]) - datetime.fromisoformat(last)
+    since = " since it was resumed" if manifest["resumed"] else ""
+    print(f"\ndone in {duration(took.total_seconds())}{since}")
     at, loud = metrics.curve(lines, "eval/success")
     quiet = metrics.curve(lines, "eval/success_noise0")[1]
     for i, member in enumerate(manifest["members"]):

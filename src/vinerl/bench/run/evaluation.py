@@ -150,6 +150,8 @@ def again(
     trained, fixed = runs.otherwise(run, trained, **asked)
     subject = trained.subject
     slots = len(subject.members.seed) * min(LANES, episodes)
+    if workers is not None and workers < 1:
+        raise InputError(f"--workers {workers}: expected a whole number, 1 or more")
     evaluator = Evaluator(subject, Pool(task.env, slots, workers or provenance.cores()))
     try:
         act = evaluate.acting(subject.agent_of(**fixed))

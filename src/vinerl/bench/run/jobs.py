@@ -215,12 +215,22 @@ def _module(where: str) -> Any:
             spec = importlib.util.spec_from_loader(name, loader)
             assert spec is not None
             module = sys.modules[name] = importlib.util.module_from_spec(spec)
+            beside = str(path.parent)  # what it imports may lie there
+            sys.path += [] if beside in sys.path else [beside]
             loader.exec_module(module)
             return module
         _look_here()
         return importlib.import_module(where)
     except (ImportError, FileNotFoundError) as error:
         raise InputError(f"cannot import {where}: {error}") from error
+
+
+def usual(name: str, task: tasks.Task) -> dict[str, Any]:
+    """The fields that an agent has on a task where none is given; without any that must be."""
+    default, _ = agent(name)
+    row = tuned.row(name, task)
+    chosen = vars(default) | (row.agent if row else {})
+    return {k: v for k, v in chosen.items() if k not in tuned.plain(name, task)}
 
 
 def resolve(request: Request) -> Job:
@@ -244,6 +254,7 @@ def resolve(request: Request) -> Job:
         raise InputError(f"{request.agent} has no field {unknown[0]!r}; nearest: {', '.join(near)}")
     config = replace(default, **(chosen | request.fields))
     configs.check(config)
+    config = configs.plain(config)
     origin = {
         f.name: "flag"
         if f.name in request.fields

@@ -161,8 +161,9 @@ def config_of(manifest: dict[str, Any], name: str) -> tuple[AgentConfig, Make]:
         raise InputError(f"{error}; {ELSEWHERE}") from error
     saved = {name: thaw(value) for name, value in manifest["agent"]["config"].items()}
     if gone := sorted(set(saved) - {f.name for f in fields(default)}):
-        name = manifest["agent"]["name"]
-        raise InputError(f"{name} no longer has {', '.join(gone)}, with which this run began")
+        began = manifest["agent"]["name"]
+        what = "no longer has" if name == began else f"is not {began}: it has no"
+        raise InputError(f"{name} {what} {', '.join(gone)}, with which this run began")
     return replace(default, **saved), make
 
 

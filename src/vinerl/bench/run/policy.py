@@ -49,16 +49,24 @@ class Policy:
         """Every call draws fresh noise; with one seed, the same calls give the same actions."""
         try:
             found = self._tree.flatten_up_to(obs)
-        except ValueError as error:
+            leaves = [_cast(x, s.dtype) for x, s in zip(found, self._leaves, strict=True)]
+        except InputError:
+            raise
+        except (TypeError, ValueError) as error:
             trained = f"the policy was trained on {self.subject.spec.obs}"
             raise InputError(f"an observation with other parts; {trained} ({error})") from error
-        leaves = [np.asarray(x, s.dtype) for x, s in zip(found, self._leaves, strict=True)]
         shapes = tuple(x.shape for x in leaves)
         if shapes not in self._programs:
             self._programs[shapes] = self._compile(leaves)
         action = self._programs[shapes](self.params, leaves, np.uint32(self.calls))
         self.calls += 1
-        return np.asarray(action)
+        action = np.asarray(action)
+        if not np.isfinite(action).all():
+            raise InputError(
+                "the policy's action is NaN or infinite: the observation is, too, or the training "
+                "of this member diverged (vinerl list says which are frozen)"
+            )
+        return action
 
     def _compile(self, leaves: list[np.ndarray]) -> Callable[..., Array]:
         """(params, leaves, calls) -> action, for observations of these shapes."""
@@ -104,6 +112,19 @@ def load(
         raise InputError(f"{run.path} has members 0 to {count - 1}, not {member}")
     trained, fixed = runs.otherwise(run, trained, **asked)
     return Policy(trained, member, weights, seed, **fixed)
+
+
+def _cast(x: Any, dtype: np.dtype) -> np.ndarray:
+    """A picture is taken as bytes alone: of floats from 0 to 1 a cast would make black."""
+    found = np.asarray(x)
+    if dtype == np.uint8 and found.dtype != np.uint8:
+        whole = found.dtype.kind in "iu"
+        if not whole or found.min(initial=0) < 0 or found.max(initial=0) > 255:
+            raise InputError(
+                f"a part of the observation is {found.dtype}{', outside of 0 to 255' * whole}, "
+                "where the policy was trained on uint8: give the picture as it is in the data"
+            )
+    return found.astype(dtype, copy=False)
 
 
 def _rounded(params: Params, weights: Weights) -> Params:

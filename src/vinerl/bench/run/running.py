@@ -183,7 +183,10 @@ class _Running:
             self.saver.close()  # last: a copy that found no memory is raised here
         run = Run(self.folder)
         self.manifest["ended"] = manifests.now()
-        runs.draw(run, self.manifest)
+        try:
+            runs.draw(run, self.manifest)
+        except Exception as error:  # no picture is worth a run
+            print(f"its pictures could not be drawn ({error}); vinerl plot {run.path} tries again")
         self._save_manifest()  # last, so that whatever is missing is done on resuming
         ending.tell(run)
         return run

@@ -131,7 +131,8 @@ def row(agent: str, task: tasks.Task | None, protocol: Protocol | None = None) -
     recipe, by = around(under, place), BY[under]
     if agent not in VALUES:
         return Row(recipe, RUN[under], dict.fromkeys(recipe, by)) if protocol else None
-    values = {name: several[place] for name, several in VALUES[agent].items()}
+    own = VALUES[agent].items()
+    values = {n: several[place] for n, several in own if not isinstance(several[place], str)}
     tuned = BY[home(agent)] + ("" if under == home(agent) else "; value tuned elsewhere")
     return Row(
         recipe | values, RUN[under], dict.fromkeys(recipe, by) | dict.fromkeys(values, tuned)
@@ -146,14 +147,19 @@ def around(protocol: Protocol, place: int) -> dict[str, Any]:
     return QAM | {name: several[place] for name, several in per_domain.items()}
 
 
+def plain(agent: str, task: tasks.Task | None) -> dict[str, str]:
+    """A variant's own parts that were tuned away on a task, and the agent that it then is."""
+    if not task or task.domain not in DOMAINS:
+        return {}
+    place, values = DOMAINS.index(task.domain), VALUES.get(agent, {}).items()
+    return {own: x for own, several in values if isinstance(x := several[place], str)}
+
+
 def refuse_plain(agent: str, task: tasks.Task | None, fields: dict[str, Any]) -> None:
     """A variant whose own part was tuned away is another agent, and is asked for by that name."""
-    if not task or task.domain not in DOMAINS:
-        return
-    for own, several in VALUES.get(agent, {}).items():
-        plain = several[DOMAINS.index(task.domain)]
-        if isinstance(plain, str) and own not in fields:
+    for own, other in plain(agent, task).items():
+        if own not in fields:
             raise InputError(
-                f"the tuned {agent} on {task.domain} has {own} 0, which is plain {plain}: train "
-                f"{plain}, or give --agent.{own.replace('_', '-')} a value"
+                f"the tuned {agent} on {task and task.domain} has {own} 0, which is plain {other}: "
+                f"train {other}, or give --agent.{own.replace('_', '-')} a value"
             )
