@@ -65,5 +65,7 @@ def made_up(draw: np.random.Generator) -> Episode:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        raise SystemExit("give the file's name: python examples/own_data.py my.npz")
     draw = np.random.default_rng(0)
     np.savez(sys.argv[1], **pack([made_up(draw) for _ in range(50)]))

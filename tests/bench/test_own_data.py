@@ -125,6 +125,20 @@ def test_a_frozen_member_is_marked_and_said(rewarded):
         json.loads(line, parse_constant=pytest.fail)
 
 
+def test_a_picture_that_cannot_be_drawn_does_not_keep_a_run_from_ending(
+    tmp_path, monkeypatch, capsys
+):
+    def fail(*_):
+        raise ValueError("no such font")
+
+    monkeypatch.setattr(runs, "draw", fail)
+    np.savez(tmp_path / "mine.npz", **episodes())
+    train(tmp_path, "--agent.alpha", "1,1e30")
+    assert Run(tmp_path / "run").manifest["ended"]
+    said = capsys.readouterr().out
+    assert "its pictures could not be drawn (no such font); vinerl plot" in said
+
+
 def test_a_file_with_next_observations_uses_every_row(pictured):
     run, *_ = pictured
     assert (run.manifest["data"]["transitions"], run.manifest["data"]["episodes"]) == (40, 4)
@@ -360,6 +374,33 @@ def test_all_files_of_a_folder_share_one_map(folder, capsys):
         expected = into_the_box(actions, np.array([-5, -3]), np.array([10, 5]))
         np.testing.assert_allclose(data.action[: len(rows)], expected, atol=2e-5)
     assert found.turns.number(0) != found.turns.number(2)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        ({"actions": 3.0}, r"b.npz: actions leave \[-1, 1\].*Give --rescale-actions"),
+        ({"observations": np.nan}, "b.npz: observations is NaN or infinite in .*--drop-bad-rows"),
+        ({"terminals": True}, "b.npz: the episode that ends in row 0 has no transition"),
+    ],
+)
+def test_every_file_of_a_folder_is_looked_at_before_anything_begins(tmp_path, spoil, message):
+    (tmp_path / "parts").mkdir()
+    np.savez(tmp_path / "parts" / "a.npz", **episodes())
+    second = episodes()
+    for name, value in spoil.items():
+        second[name][:7] = value
+    np.savez(tmp_path / "parts" / "b.npz", **second)
+    with pytest.raises(InputError, match=message):
+        material.data_of(resolve(tmp_path / "parts", horizon=1))
+
+
+def test_a_file_of_too_short_episodes_is_named_before_its_turn(tmp_path):
+    (tmp_path / "parts").mkdir()
+    np.savez(tmp_path / "parts" / "a.npz", **episodes())
+    np.savez(tmp_path / "parts" / "b.npz", **episodes(length=4))
+    with pytest.raises(InputError, match=r"b.npz: no episode is as long as --agent.horizon 5"):
+        material.data_of(resolve(tmp_path / "parts", horizon=5))
 
 
 def test_a_block_must_divide_the_steps_on_a_file(folder):

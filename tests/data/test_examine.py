@@ -325,6 +325,55 @@ def test_images_are_not_asked_for_constant_pixels(look):
 # Text
 
 
+def test_pictures_with_their_channels_first(look):
+    image = np.random.default_rng(0).integers(0, 256, (N, 3, 8, 8), np.uint8)
+    arrays = compact() | {"observations": image}
+    message = said(look(arrays), "odd", "observations")
+    assert message.startswith("observations has 8 channels and a height of 3.")
+    assert "np.moveaxis(x, 1, -1)" in message
+    assert look(arrays | {"observations": np.moveaxis(image, 1, -1)}) == []
+
+
+def test_a_part_beside_the_whole_would_be_left_out(look):
+    image = np.random.default_rng(0).integers(0, 256, (N, 8, 8, 3), np.uint8)
+    arrays = compact() | {"observations/camera": image}
+    message = said(look(arrays), "wrong", "observations")
+    assert "stands beside observations/camera, of which one alone would be used" in message
+
+
+def test_no_rewards_and_nothing_to_make_them_from(look):
+    arrays = compact()
+    del arrays["rewards"], arrays["qpos"]
+    assert "without which --data is refused" in said(look(arrays), "odd", "rewards")
+    assert "rewards" not in of(look(arrays | {"qpos": np.zeros((N, 2))}), "odd")
+
+
+@pytest.mark.parametrize("make", [compact, spelled_out])
+def test_a_task_that_ended_where_the_episode_goes_on(look, make):
+    """As `masks = terminals` has it, which is the wrong way round."""
+    arrays = make()
+    assert "masks" not in of(look(arrays), "odd")
+    arrays["masks"] = arrays["terminals"].astype(np.float32)
+    message = said(look(arrays), "odd", "masks")
+    assert "after which the episode goes on, first in row 0" in message
+    assert message.startswith("masks are 0 in 6 of 6 transitions")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            {"rewards": np.zeros((N, 1))},
+            r"expected \[rows\].*; rewards\[:, 0\] is one number a row",
+        ),
+        ({"actions": np.zeros((0, 2))}, r"actions has shape \(0, 2\).*; it is empty"),
+    ],
+)
+def test_a_shape_is_explained(look, change, words):
+    (name,) = change
+    assert re.search(words, said(look(compact() | change), "wrong", name))
+
+
 def test_the_summary_counts_and_lists(tmp_path):
     path = tmp_path / "data.npz"
     arrays = compact(rewards=np.arange(N, dtype=np.float32), note=np.array("by hand"))

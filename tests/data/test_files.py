@@ -234,7 +234,8 @@ def test_episodes_as_python_objects_are_told_how_to_be_arrays(tmp_path):
     [
         ({"actions": np.zeros(N)}, "one number a row is [rows, 1]"),
         ({"actions": np.zeros((2, 6, 2))}, "without padding"),
-        ({"rewards": np.zeros((N, 1))}, "without padding"),
+        ({"rewards": np.zeros((N, 1))}, "rewards[:, 0] is one number a row"),
+        ({"rewards": np.zeros((N, 2))}, "without padding"),
         ({"rewards": np.zeros(3)}, f"with {N} rows, as actions have"),
     ],
 )
@@ -292,7 +293,7 @@ def test_several_missing_keys_and_an_empty_file():
 
 
 def test_missing_rewards_name_the_way_out():
-    refused(compact(labelled=False), "no rewards in it", "give --task")
+    refused(compact(labelled=False), "no rewards in it", "--task NAME --dir")
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ def test_a_shard_is_measured_without_reading_it(tmp_path, compressed):
     path = tmp_path / "a.npz"
     (np.savez_compressed if compressed else np.savez)(path, **arrays([3, 4, 1]))
     size = shards.measure(path)
-    assert size == (8, 3, 11, {"observations": (3,), "actions": (2,)})
+    assert size == (8, 3, 11, {"observations": (3,), "actions": (2,)}, {"rewards"})
     data = load(path)
     assert (data.count, data.terminal.sum(), len(data.obs)) == size[:3]
 
@@ -93,8 +93,8 @@ def test_a_shard_with_next_observations_has_a_row_more_an_episode(tmp_path):
         found |= {f"observations/{name}": x, f"next_observations/{name}": np.roll(x, -1, axis=0)}
     np.savez(tmp_path / "a.npz", **found)
     size = shards.measure(tmp_path / "a.npz")
-    shapes = {"observations/joints": (3,), "observations/camera": (4, 4, 3), "actions": (2,)}
-    assert size == (7, 2, 9, shapes)
+    shapes = {"observations/joints": (3,), "observations/camera": (4, 4, 3, "uint8")}
+    assert size == (7, 2, 9, shapes | {"actions": (2,)}, {"rewards", "next_observations"})
     data = load(tmp_path / "a.npz")
     assert (data.count, data.terminal.sum(), len(data.obs["joints"])) == size[:3]
 
@@ -109,10 +109,26 @@ def test_a_damaged_shard_is_named_before_anything_is_trained(paths, damage):
         Shards(load, paths, until=100, every=4)
 
 
-def test_shards_of_different_shapes_are_refused(paths):
-    np.savez(paths[2], **arrays([3], width=4))
-    expected = r"mine-002.npz has actions \[2\], observations \[4\], but .*mine-000.npz has .*\[3\]"
-    with pytest.raises(InputError, match=expected):
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"width": 4}, r"observations \[4\], but .*mine-000.npz has observations \[3\]: keep"),
+        ({"masks": True}, "masks, but .*mine-000.npz has no masks: keep only files of one kind"),
+        ({"observations": np.uint8}, r"observations \[3, uint8\], but .* has observations \[3\]:"),
+        ({"rewards": None}, "no rewards, but .*mine-000.npz has rewards: keep"),
+    ],
+)
+def test_shards_of_different_kinds_are_refused(paths, change, said):
+    """In one without masks every mask would be 1; pictures would become numbers."""
+    found = arrays([3], **{n: x for n, x in change.items() if n == "width"})
+    if "masks" in change:
+        found["masks"] = np.ones(len(found["rewards"]))
+    if "observations" in change:
+        found["observations"] = found["observations"].astype(np.uint8)
+    if "rewards" in change:
+        del found["rewards"]
+    np.savez(paths[2], **found)
+    with pytest.raises(InputError, match=f"mine-002.npz has {said}"):
         Shards(load, paths, until=100, every=4)
 
 

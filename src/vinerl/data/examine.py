@@ -15,6 +15,7 @@ from vinerl.errors import InputError
 
 SATURATED = 0.5  # share of a dimension's actions at the edge from which on it is odd
 NAMED = 8  # columns in a message
+COLOURS = (1, 3, 4)  # channels that an image usually has
 OUT_OF_TIME = ("timeouts", "truncations", "truncated")  # what others call it
 
 
@@ -165,6 +166,40 @@ def _saturated(arrays: Arrays) -> Iterator[Fault]:
         )
 
 
+def _channels(arrays: Arrays) -> Iterator[Fault]:
+    for name, x in files.relevant(arrays).items():
+        image = name.startswith("observations") and x.ndim == 4 and x.dtype == np.uint8
+        if image and x.shape[1] in COLOURS and x.shape[3] not in COLOURS:
+            yield Fault(
+                name,
+                f"{name} has {x.shape[3]} channels and a height of {x.shape[1]}. An image is "
+                "[height, width, channels]; np.moveaxis(x, 1, -1) turns [channels, height, width] "
+                "into that.",
+            )
+
+
+def _unrewarded(arrays: Arrays) -> Iterator[Fault]:
+    if "rewards" not in arrays and "qpos" not in arrays:
+        yield Fault("rewards", "there are no rewards, without which --data is refused")
+
+
+def _goes_on(arrays: Arrays) -> Iterator[Fault]:
+    """Ends by the task inside an episode."""
+    if "masks" not in arrays:
+        return
+    ends = arrays["terminals"].astype(bool)
+    last = ends if files.spelled_out(arrays) else np.append(ends[1:], False)
+    inside = files.used(arrays) & ~last
+    rows = np.flatnonzero(inside & (arrays["masks"] == 0))
+    if len(rows):
+        yield Fault(
+            "masks",
+            f"masks are 0 in {len(rows)} of {inside.sum()} transitions after which the episode "
+            f"goes on, first in row {rows[0]}. 0 says that the task itself ended there, 1 that "
+            "what follows counts.",
+        )
+
+
 def _unvaried(arrays: Arrays) -> Iterator[Fault]:
     """Nothing to tell good from bad."""
     used = files.used(arrays)
@@ -247,4 +282,5 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(words[:NAMED]) + ", ..." * (len(words) > NAMED)
 
 
-_ODD = (_storage, _ignored, _images, _constant, _saturated, _unvaried, _short, _duplicates)
+_ODD = (_storage, _ignored, _images, _channels, _constant, _saturated, _unrewarded, _goes_on)
+_ODD += (_unvaried, _short, _duplicates)

@@ -116,6 +116,13 @@ def misshapen(arrays: Arrays) -> Iterator[Fault]:
     if missing:
         found = ", ".join(sorted(arrays)) or "nothing"
         yield Fault("file", f"no {' and no '.join(missing)} in it; it has {found}. {HOW}")
+    for tree in ("observations", "next_observations"):
+        if tree in seen and (parts := sorted(n for n in seen if n.startswith(f"{tree}/"))):
+            yield Fault(
+                tree,
+                f"{tree} stands beside {', '.join(parts)}, of which one alone would be used: give "
+                f"all parts a name below it, as {tree}/state",
+            )
     actions = seen.get("actions", np.zeros(0))
     count = len(actions) if actions.ndim == 2 and actions.size else 0
     for name, x in seen.items():
@@ -123,7 +130,9 @@ def misshapen(arrays: Arrays) -> Iterator[Fault]:
         wrong_rank = (name == "actions" and x.ndim != 2) or (name in _FLAT and x.ndim != 1)
         if wrong_rank or not x.ndim or not x.size or len(x) != (count or len(x)):
             rows = f" with {count} rows, as actions have" if count else ""
-            yield Fault(name, f"{name} has shape {x.shape}, expected {shape}{rows}{_hint(name, x)}")
+            empty = "; it is empty" if x.ndim and not x.size else ""
+            said = f"{name} has shape {x.shape}, expected {shape}{rows}{empty or _hint(name, x)}"
+            yield Fault(name, said)
         elif x.dtype.kind not in "fiub":
             yield Fault(name, f"{name} holds {x.dtype}, expected numbers")
         elif x.dtype == np.uint8 and "observations" in name and x.ndim != 4:
@@ -168,7 +177,9 @@ def to_transitions(arrays: Arrays, path: Path, sparse: bool = False) -> Transiti
     """Checked arrays, with rewards, as a dataset. `sparse` makes every reward -1 or 0."""
     if "rewards" not in arrays:
         raise InputError(
-            f"{path}: no rewards in it. An OGBench file gets them from its task: give --task."
+            f"{path}: no rewards in it. Data of your own need an array `rewards`; a file of "
+            "OGBench gets them from a task: put it under its own name into a folder, and give "
+            f"--task NAME --dir {path.parent}"
         )
     ends, taken = arrays["terminals"].astype(bool), used(arrays)
     obs = jax.tree.map(exact, observations(arrays))
@@ -194,6 +205,8 @@ def _hint(name: str, x: np.ndarray) -> str:
     """What may have been meant by too few or too many axes."""
     if name == "actions" and x.ndim == 1:
         return "; one number a row is [rows, 1]"
+    if name in _FLAT and x.ndim == 2 and x.shape[1] == 1:
+        return f"; {name}[:, 0] is one number a row"
     rank = 2 if name == "actions" else 1 if name in _FLAT else x.ndim
     return "; episodes follow one another, without padding" if x.ndim > rank else ""
 

@@ -23,6 +23,7 @@ from vinerl.data.fold import Transitions
 from vinerl.errors import InputError
 
 EVERY = 1000  # steps on one shard
+OPTIONAL = ("rewards", "masks", "next_observations")
 
 
 class Size(NamedTuple):
@@ -31,7 +32,8 @@ class Size(NamedTuple):
     transitions: int
     episodes: int
     rows: int  # of observations
-    shapes: dict[str, tuple[int, ...]]  # of one observation and one action
+    shapes: dict[str, tuple[int | str, ...]]  # of one observation and one action; images say so
+    others: frozenset[str]  # of what need not be in a file that which is in it
 
 
 def find(folder: Path) -> list[Path]:
@@ -50,38 +52,45 @@ def measure(path: Path) -> Size:
             with file.open("terminals.npy") as raw:
                 ends = npy.read_array(raw, allow_pickle=False).astype(bool).reshape(-1)
             parts = [n for n in names if n.split("/")[0] in ("observations", "actions")]
-            shapes = {name: _shape(file, name)[1:] for name in parts}
+            shapes = {name: _shape(file, name) for name in parts}
     except (*archive.UNREADABLE, KeyError) as error:
         raise InputError(
             f"{path}: not readable as a part of a dataset ({error}). It may be truncated or "
             "damaged: get or make it again, or take it out of the folder."
         ) from error
     count, episodes = len(ends), int(ends.sum())
-    if any(name.split("/")[0] == "next_observations" for name in names):
-        return Size(count, episodes, count + episodes, shapes)
-    return Size(count - episodes, episodes, count, shapes)
+    others = frozenset(name.split("/")[0] for name in names) & {*OPTIONAL}
+    if "next_observations" in others:
+        return Size(count, episodes, count + episodes, shapes, others)
+    return Size(count - episodes, episodes, count, shapes, others)
 
 
 def alike(paths: Sequence[Path]) -> list[Size]:
     """The size of each file, all of one kind or refused."""
     sizes = [measure(path) for path in paths]
     for path, size in zip(paths, sizes, strict=True):
-        if size.shapes != sizes[0].shapes:
+        here, there = _kind(size), _kind(sizes[0])
+        if names := sorted(name for name in here | there if here.get(name) != there.get(name)):
+            words = lambda kind: ", ".join(kind.get(name, f"no {name}") for name in names)
             raise InputError(
-                f"{path} has {_words(size)}, but {paths[0]} has {_words(sizes[0])}: "
+                f"{path} has {words(here)}, but {paths[0]} has {words(there)}: "
                 "keep only files of one kind in a folder"
             )
     return sizes
 
 
-def _words(size: Size) -> str:
-    return ", ".join(f"{name} {list(shape)}" for name, shape in sorted(size.shapes.items()))
+def _kind(size: Size) -> dict[str, str]:
+    """What is in a file, by name, in words."""
+    shaped = {name: f"{name} [{', '.join(map(str, of))}]" for name, of in size.shapes.items()}
+    return shaped | {name: name for name in size.others}
 
 
-def _shape(file: zipfile.ZipFile, name: str) -> tuple[int, ...]:
+def _shape(file: zipfile.ZipFile, name: str) -> tuple[int | str, ...]:
+    """Of a row."""
     with file.open(f"{name}.npy") as raw:
         old = npy.read_magic(raw) == (1, 0)
-        return (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(raw)[0]
+        shape, _, kind = (npy.read_array_header_1_0 if old else npy.read_array_header_2_0)(raw)
+    return (*shape[1:], *(["uint8"] if kind == np.uint8 else []))
 
 
 def pad(data: Transitions, transitions: int, rows: int) -> Transitions:

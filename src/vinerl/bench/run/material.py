@@ -129,16 +129,22 @@ def _tell(source: tasks.Source) -> None:
 
 
 def _first(job: Job, paths: list[Path]) -> tuple[Transitions, int, Box | None]:
-    """The first file; of all files the rows that are left out, and the box of their actions."""
+    """The first file; of all files the rows that are left out, and the box of their actions.
+
+    What is wrong with any file of one's own is said here, before it has its turn.
+    """
     arrays, dropped = tasks.read(paths[0], job.drop_bad_rows)
     box = repair.box_of(arrays) if job.rescale_actions else None
-    others = paths[1:] if job.drop_bad_rows or job.rescale_actions else []
+    others = paths[1:] if job.data or job.drop_bad_rows or job.rescale_actions else []
     if others:
-        print(f"looking through {len(paths)} files for what is to be put right", flush=True)
+        print(f"looking through {len(paths)} files", flush=True)
         shards.alike(paths)
     for path in others:
         found, more = tasks.read(path, job.drop_bad_rows)
         dropped, box = dropped + more, box and box.around(repair.box_of(found))
+        if job.data:
+            own = repair.box_of(found) if job.rescale_actions else None
+            _share(job.config.horizon, tasks.load(found, path, None, own), path)
     if job.drop_bad_rows:
         print(f"nothing NaN or infinite is learned from; rows left out: {dropped}", flush=True)
     return tasks.load(arrays, paths[0], job.task, box), dropped, box
