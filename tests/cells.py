@@ -30,9 +30,11 @@ def publish(
     way: dict[int, float] | None = None,
     fields: dict[str, Any] | None = None,
     metrics: dict[str, Any] | None = None,
+    ended: bool = True,
     **recipe: Any,
 ) -> None:
-    """A file for each seed with its score at the end; on the way all of them had the same."""
+    """A file for each seed with its score at the end, or of the last evaluation if it was cut off;
+    on the way all of them had the same."""
     config = vars(jobs.resolve(jobs.Request(agent=agent, task=task, fields=fields or {})).config)
     frozen = {k: manifests.freeze(v) for k, v in config.items() if k not in results.HOW}
     whole = {
@@ -44,13 +46,15 @@ def publish(
         "steps": steps,
     } | recipe
     for seed, score in scores.items():
+        curve = dict(way or {}) | ({} if ended else {steps: score})
+        final = {"step": steps, "success": score, "success_noise0": score}
         facts = {
             "schema": results.SCHEMA,
             "recipe": whole,
             "seed": seed,
             "status": {"status": "learning"},
-            "curve": {"step": list(way or {}), "success": list((way or {}).values())},
-            "final": {"step": steps, "success": score, "success_noise0": score},
+            "curve": {"step": list(curve), "success": list(curve.values())},
+            "final": final if ended else None,
             "metrics": metrics or {},
             "provenance": PROVENANCE,
         }

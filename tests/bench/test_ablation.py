@@ -7,6 +7,7 @@ import pytest
 
 from cells import publish
 from vinerl import cli
+from vinerl.bench.numbers.stats import Estimate
 from vinerl.bench.studies import ablation, ablation_page
 
 ANT = "antmaze-large-navigate-singletask-task2-v0"
@@ -42,12 +43,16 @@ def told(spread=0.1, largest: float | None = 7.0, estimate=2.0, first=0.5):
     }
 
 
-def add(folder, sampler, alpha, scores, way=None, metrics=None, first=0, data=None, **fields):
+def add(
+    folder, sampler, alpha, scores, way=None, metrics=None, first=0, data=None, cut=None, **fields
+):
+    """Of the length that the queue asks for, or cut off after so many steps."""
     fields = {"regulariser": "flow", "precision": "bfloat16"} | fields
     fields |= {"sampler": sampler, "alpha": alpha}
     scores = dict(enumerate(scores, start=first))
     recipe = {"data": data} if data else {}
-    publish(folder, "vine", ANT, 1000, scores, way, fields, metrics or told(), **recipe)
+    steps, metrics = cut or 1000, metrics or told()
+    publish(folder, "vine", ANT, steps, scores, way, fields, metrics, not cut, **recipe)
 
 
 @pytest.fixture
@@ -174,6 +179,11 @@ def test_other_configs_and_other_phases_are_not_the_queues(folder):
     assert not any(variant.there for variant in block(folder).variants)
 
 
+def test_a_difference_by_rounding_alone_has_0_in_its_interval():
+    tiny = ablation.Gap("a", "b", "c", 2, Estimate(2.8e-17, 2.8e-17, 2.8e-17), 1.0)
+    assert "Differences looked at: 1, 0 of them" in ablation_page.counted([tiny])
+
+
 def test_the_coins_chance_by_hand():
     """Of eight signs of (1, 1, 1) two are as far out; (2, 1, -1) reaches 2 with all but two."""
     assert ablation.coin(np.array([1.0, 1.0, 1.0])) == 2 / 8
@@ -202,6 +212,47 @@ def test_the_command_writes_lines_tables_and_a_picture(folder, capsys):
         ("euler", 1, 0.25, None),
     ]
     assert (folder / "out" / "ablation.png").stat().st_size > 5000
+
+
+def test_where_runs_were_cut_off_all_are_compared_after_the_last_evaluation_of_each(folder):
+    """After 400 of 1000 steps: 0.7 less 0.5 at the best alphas, whatever came after it."""
+    late = {
+        "actor/spread": {"step": [300, 400, 500], "value": [0.3, 0.4, 0.5]},
+        "grad_norm/actor_max": {"step": [300, 400, 500], "value": [3.0, 4.0, 500.0]},
+        "grad_norm/step": [0.0, 0.5, 3.0],
+    }
+    add(folder, "vine", 3.0, [0.9, 1.0], {400: 0.7, 800: 0.8}, late)
+    add(folder, "euler", 3.0, [0.1, 0.3], {200: 0.0}, late, cut=400)
+    add(folder, "euler", 10.0, [0.6, 0.6], {200: 0.5, 400: 0.5}, cut=600)
+    whole, short = ablation.blocks(folder)
+    assert (whole.steps, whole.of, ablation.gaps(whole)) == (1000, None, [])
+    assert ablation.measures(whole.variants[0].there[3.0])["gradient"].tolist() == [500.0, 500.0]
+    assert [sorted(variant.there) for variant in short.variants] == [[3.0], [3.0, 10.0], []]
+    assert (short.steps, short.of) == (400, 1000)
+    best, *_ = gaps = ablation.gaps(short)
+    assert len(gaps) == 1
+    assert best.at == "best: 3 and 10"
+    assert float(best.difference.value) == pytest.approx(0.7 - 0.5)
+    (row,) = [r for r in ablation_page.markdown([short]).splitlines() if r.startswith("| vine | f")]
+    assert row.endswith("| 0.70 [0.70, 0.70] | 0.4 | 0.5 | 4 | – |")
+    assert f"## ablation-sampler: {ANT}, 0.4k of 1k steps" in page(folder)
+    assert {line.get("of") for line in ablation.lines([whole, short])} == {None, 1000}
+    assert ablation.cost(folder).startswith("nothing is trained: 1 of 9 cells")
+
+
+def test_a_run_that_was_cut_off_is_not_looked_at_once_it_is_there_whole(folder):
+    add(folder, "vine", 3.0, [0.4, 0.5], {200: 0.3}, cut=400)
+    assert len(ablation.blocks(folder)) == 1, "there is nothing to compare it with"
+    add(folder, "euler", 3.0, [0.4, 0.5], {200: 0.3, 400: 0.3})
+    assert len(ablation.blocks(folder)) == 2
+    add(folder, "vine", 3.0, [0.9, 1.0])
+    assert len(ablation.blocks(folder)) == 1
+
+
+def test_what_was_cut_off_on_other_data_is_left_out(folder):
+    add(folder, "vine", 3.0, [0.4, 0.5], {200: 0.3})
+    add(folder, "euler", 3.0, [0.4], cut=400, data={"origin": "mine", "sha256": "e" * 64})
+    assert len(ablation.blocks(folder)) == 1
 
 
 def test_cells_on_other_data_are_not_compared(folder):

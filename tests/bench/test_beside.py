@@ -9,7 +9,7 @@ from cells import publish
 from vinerl import cli
 from vinerl.bench.numbers import beside, reference, results, summary
 from vinerl.bench.numbers.reference import FINAL, Published, Score
-from vinerl.bench.numbers.stats import bootstrap
+from vinerl.bench.numbers.stats import Estimate, bootstrap
 
 LARGE = "antmaze-large-navigate-singletask-task1-v0"
 PUZZLE = "puzzle-3x3-play-singletask-task4-v0"
@@ -57,18 +57,31 @@ def test_the_interval_is_that_of_every_possible_draw():
     assert inside
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_one_comparison_in_eight_is_a_false_alarm(known):
-    """Four of QAM's seeds at the end against the other eight: nothing differs."""
+@pytest.mark.parametrize(("known", "count"), [(True, 2), (True, 4), (False, 4), (True, 6)])
+def test_so_many_comparisons_are_false_alarms(known, count):
+    """Some of QAM's seeds at the end against the others: nothing differs."""
     cells = [(key, scores) for key, scores in reference.qam_seeds().items() if scores.std()]
     tasks = [scores for key, scores in cells if key.task and "100m" not in key.domain]
     assert len(tasks) == 492
     rng, found = np.random.default_rng(0), []
     for scores in tasks * 5:
-        ours, theirs = np.split(rng.permutation(scores), [4])
+        ours, theirs = np.split(rng.permutation(scores), [count])
         interval = printed(theirs.mean(), *bootstrap(theirs))
         found.append(compare(ours, of(*theirs) if known else interval)[1])
-    assert 1 - np.mean(found) == pytest.approx(beside.ALARM, abs=0.015)
+    assert 1 - np.mean(found) == pytest.approx(beside.ALARM[count], abs=0.015)
+
+
+def test_alarms_are_expected_by_seeds_and_only_where_some_differ():
+    still, wide = Score(0.0, 0.0, 0.0), Score(0.5, 0.4, 0.6)
+    pair = lambda count, ours, theirs: beside.Pair(
+        "task", "fql", 50_000, 10, count, ours, theirs, Estimate(0.0, 0.0, 0.0), True
+    )
+    assert beside.alarm(pair(2, still, still)) == 0
+    assert beside.alarm(pair(2, still, wide)) == beside.ALARM[2]
+    assert beside.alarm(pair(12, wide, still)) == beside.ALARM[6]
+    said = beside.summed_up([pair(2, wide, wide), pair(4, wide, wide), pair(4, still, still)])
+    assert said.startswith("0 of 3 comparisons are outside")
+    assert "By chance alone about 0.3 would be" in said  # 0.23 + 0.12
 
 
 def test_against_constant_seeds_a_published_interval_stays_as_wide():

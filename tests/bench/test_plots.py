@@ -11,6 +11,7 @@ from vinerl import disk
 from vinerl.bench.pictures import plots
 from vinerl.bench.run import runs
 from vinerl.bench.run.runs import Run
+from vinerl.errors import InputError
 from vinerl.train import metrics
 
 MANIFEST = {
@@ -121,6 +122,20 @@ def test_what_lies_far_out_makes_a_scale_logarithmic(run, figures):
     assert {scales[name] for name in ("spread of actions in one state", "mean Q")} == {"linear"}
 
 
+def test_what_is_no_number_throughout_leaves_a_scale_linear(run, figures):
+    """With the line that says where a run went on online, which a log scale alone cannot draw."""
+    nothing = [[float("nan")] * 2, [float("nan")] * 2]
+    told = {"grad_norm/actor_max": nothing, "actor/bc": [[0.1, 0.1], [0.1, 1e8]]}
+    for i, step in enumerate((30, 40)):
+        metrics.write(run.path / "metrics.jsonl", step, {n: v[i] for n, v in told.items()})
+    online = run.manifest | {"run": {"steps": 20, "online_steps": 20}}
+    disk.write_sealed(run.path / "manifest.json", online)
+    plots.draw(run, run.manifest)
+    scales = {a.get_title(loc="left"): a.get_yscale() for a in figures[0].axes if a.axison}
+    assert scales["largest actor gradient norm since the last log"] == "linear"
+    assert scales["squared distance to the data's action"] == "log"
+
+
 def test_a_path_that_ends_in_no_number_is_drawn_up_to_there(run, figures):
     final = json.loads((run.path / "final.json").read_text())
     final["episodes"]["eval/success"][0][0]["path"].append([None, None])
@@ -166,3 +181,53 @@ def test_the_names_of_many_runs_stand_below_the_plots_and_above_the_foot(run, fi
     assert box.y0 >= foot.y1 - 1
     assert all(axes.get_tightbbox().y0 >= box.y1 - 1 for axes in plotted)
     assert box.x1 <= figure.bbox.width
+
+
+@pytest.mark.parametrize(("count", "settings"), [(2, 3), (4, 3), (1, 12), (12, 1), (2, 9)])
+def test_no_two_lines_look_the_same(count, settings):
+    every = ((run, setting) for run in range(count) for setting in range(settings))
+    looks = {str(plots.look(*which, count, settings)) for which in every}
+    assert len(looks) == count * settings
+
+
+def test_colours_tell_apart_what_there_is_more_of():
+    colour = lambda *of: plots.look(*of)[0]
+    stroke = lambda *of: plots.look(*of)[1]
+    assert colour(0, 2, 4, 3) == colour(0, 0, 4, 3) != colour(1, 0, 4, 3)
+    assert stroke(0, 2, 4, 3) == stroke(3, 2, 4, 3) != stroke(0, 0, 4, 3)
+    assert colour(0, 2, 2, 3) == colour(1, 2, 2, 3) != colour(0, 0, 2, 3)
+    assert stroke(0, 2, 2, 3) == stroke(0, 0, 2, 3) != stroke(1, 2, 2, 3)
+
+
+def test_long_names_of_many_lines_stay_inside(run, figures, tmp_path):
+    """Four runs of three settings; each setting has one seed."""
+    members = [{"seed": 0, "alpha": a, "status": "learning"} for a in (1.0, 2.0, 1000.0)]
+    several = []
+    for number in range(4):
+        (folder := tmp_path / f"vine-euler-endpoint-horizon-5-cut-off-{number}").mkdir()
+        disk.write_sealed(folder / "manifest.json", MANIFEST | {"members": members})
+        metrics.write(folder / "metrics.jsonl", 10, {"eval/success": [0.0, 0.5, 1.0]})
+        several.append(Run(folder))
+    plots.compare(several, tmp_path / "all.png")
+    legend = figures[0].axes[-2].get_legend()
+    assert len(legend.get_texts()) == 12
+    assert legend.get_window_extent().x1 <= figures[0].bbox.width
+
+
+def test_a_line_is_named_also_where_only_another_has_been_evaluated(run, figures, tmp_path):
+    other = tmp_path / "two"
+    other.mkdir()
+    disk.write_sealed(other / "manifest.json", MANIFEST)
+    metrics.write(other / "metrics.jsonl", 10, {"critic/q": [1.0, 2.0]})
+    metrics.write(run.path / "metrics.jsonl", 30, {"critic/q": [1.0, 2.0]})
+    plots.compare([run, Run(other)], tmp_path / "both.png")
+    labels = [text.get_text() for text in figures[0].axes[0].get_legend().get_texts()]
+    assert [label.partition(" ")[0] for label in labels] == ["one", "two"]
+
+
+@pytest.mark.parametrize("name", ["data.npz", "picture", "a.foo"])
+def test_no_picture_is_written_over_what_is_none(run, tmp_path, name):
+    (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(InputError, match="is no picture by its name: give one"):
+        plots.compare([run, run], tmp_path / name)
+    assert (tmp_path / name).read_bytes() == b"mine"

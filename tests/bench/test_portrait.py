@@ -167,3 +167,12 @@ def test_nothing_to_draw(drawn):
         drawn(observations=np.full((ROWS, 3), np.nan))
     with pytest.raises(InputError, match="expected numbers"):
         drawn(actions=np.full((ROWS, 2), "x"))
+
+
+def test_the_picture_is_not_written_over_the_data(tmp_path):
+    path = tmp_path / "own.npz"
+    np.savez(path, **arrays())
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"--out .*own.npz: the picture is a PNG"):
+        portrait.draw(path, path)
+    assert path.read_bytes() == before

@@ -1,5 +1,6 @@
 """The queue: what it holds, and what is missing of it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -49,13 +50,14 @@ def published(entry, members):
                 "task": entry.task,
                 "steps": entry.steps,
                 "data": {"recipe": {"seed": entry.data_seed}},
+                "protocol": {"normalise": "none"},
                 "agent": {
                     "name": "vine",
                     "config": config | {k: v for k, v in m.items() if k != "seed"},
                 },
             },
             m["seed"],
-            {},
+            {"final": {"success": 0.5}},
         )
         for m in members
     ]
@@ -100,8 +102,23 @@ def test_a_section_is_its_tasks_by_its_grid(tmp_path):
         (TWO.replace("scene-sparse", "scene"), r"\[first.alpha\] has no values for scene-sparse"),
         (TWO.replace("eval_every", "evals"), r"\[second\] run has evals; there are"),
         (f"{TWO}data_seed = -1\n", r"\[second\] data_seed = -1: expected 0, 1, 2"),
-        (f"{TWO}data_seed = true\n", r"\[second\] data_seed = True: expected 0, 1, 2"),
-        (f'{TWO}data_seed = "1"\n', r"\[second\] data_seed = '1': expected 0, 1, 2"),
+        (f"{TWO}data_seed = true\n", r"\[second\]: data_seed = True: expected 0, 1, 2"),
+        (f'{TWO}data_seed = "1"\n', r"\[second\]: data_seed = '1': expected 0, 1, 2"),
+        (f"steps = 5\n{TWO}", "steps = 5 stands in no section"),
+        (TWO.replace("seeds = [0]", "seeds = 3"), r"\[second\]: seeds = 3: expected a list of w"),
+        (TWO.replace("seeds = [0]", 'seeds = ["0"]'), r"\[second\]: seeds = \['0'\]: expected a"),
+        (TWO.replace("seeds = [0]", "seeds = [true]"), r"\[second\]: seeds = \[True\]: expected"),
+        (
+            TWO.replace("steps = 2000", "steps = 2000.0"),
+            r"\[second\]: steps = 2000.0: expected a w",
+        ),
+        (f"{TWO}agent = 3\n", r"\[second\]: agent = 3: expected a name"),
+        (f"{TWO}alpha = 3.0\n", r"\[second\]: unknown key 'alpha'; there are agent, tasks, "),
+        (f"{TWO}common = 3\n", r"\[second\]: common = 3: expected a table"),
+        (TWO.replace("run = {", "run = [1]#"), r"\[second\]: run = \[1\]: expected a table"),
+        (f'{TWO}grid = ["vine"]\n', r"\[second\]: grid = \['vine'\]: expected a list of tables"),
+        (f"{TWO}grid = {{ sampler = 1 }}\n", r"\[second\]: grid = .*: expected a list"),
+        (TWO.replace("grid =", "gird ="), r"\[first\]: unknown key 'gird'"),
         (TWO.replace("[0, 1]", "[0, 0]"), r"\[first\] --seeds 0,0: a seed is given twice"),
         (TWO + TWO.replace("first", "third").replace("second", "fourth"), "stands there twice"),
         (
@@ -144,8 +161,12 @@ def test_what_is_missing_is_what_nobody_published(tmp_path):
     assert queue.missing(replace(first, steps=3000), some + published(last, [{"seed": 0}])) != []
     (seed,) = published(last, [{"seed": 0}])
     assert queue.missing(last, [seed]) == []
-    cloned_first = seed._replace(recipe=seed.recipe | {"pretrain": 100})
-    assert queue.missing(last, [cloned_first]) == [{"seed": 0}]
+    for other in ({"pretrain": 100}, {"protocol": {"normalise": "standard"}}):
+        changed = seed._replace(recipe=seed.recipe | other)
+        assert queue.missing(last, [changed]) == [{"seed": 0}]
+    cut_off = seed._replace(facts={"final": None})
+    assert queue.missing(last, [cut_off]) == [{"seed": 0}]
+    assert queue.missing(replace(last, run={"final_episodes": 0}), [cut_off]) == []
 
 
 def test_the_same_agent_under_both_protocols_has_two_folders(tmp_path):
@@ -188,3 +209,30 @@ def test_flags_say_the_same_as_the_entry(tmp_path):
         given, meant = (jobs.resolve(r) for r in (parse(entries.flags(entry)), entry.request))
         for name in ("config", "seeds", "steps", "eval_every", "final_episodes", "task"):
             assert getattr(given, name) == getattr(meant, name), name
+
+
+ONE = f'[NAME]\ntasks = ["{ANT}"]\nseeds = [0]\nsteps = STEPS\nrun = {{ RUN }}\n'
+
+
+def sections(*several):
+    """One entry each, of so many steps and with this option."""
+    words = [{"NAME": f"a{i}", "STEPS": str(n), "RUN": run} for i, (n, run) in enumerate(several)]
+    return "".join(re.sub("|".join(of), lambda found, of=of: of[found[0]], ONE) for of in words)
+
+
+def test_entries_that_differ_in_what_comes_before_or_after_are_two(tmp_path):
+    text = sections((2000, ""), (2000, "pretrain = 100"), (2000, "online_steps = 500"))
+    found = read(tmp_path, text)
+    short = [entry.name.removeprefix("antmaze-large-navigate-task2-vine-") for entry in found]
+    assert short == ["2k", "pretrain-100-2k", "online-steps-500-2k"]
+    trained = [entry.cost().training for entry in found]
+    assert trained[1] == pytest.approx(trained[0] * 2100 / 2000)
+    assert trained[2] == pytest.approx(trained[0] * 2500 / 2000)
+    assert found[0].cost(done=9000).training == 0
+    with pytest.raises(InputError, match="stands there twice"):
+        read(tmp_path, sections((2000, ""), (2000, "eval_every = 0")))
+
+
+def test_lengths_that_share_their_thousands_have_folders_of_their_own(tmp_path):
+    found = read(tmp_path, sections((2000, ""), (2500, "")))
+    assert [entry.name.rpartition("-")[2] for entry in found] == ["2k", "2.5k"]

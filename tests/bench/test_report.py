@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -200,7 +201,7 @@ def test_cells_of_different_lengths_stand_apart(folder):
         (150_500, 1),
         (1_000_000, 1),
     ]
-    assert [rows[0]["steps"] for _, rows in bodies] == ["20k", "150.5k", "1000k"]
+    assert [rows[0]["steps"] for _, rows in bodies] == ["20k", "150.5k", "1M"]
 
 
 def test_two_recipes_of_one_name_are_told_apart(folder):
@@ -224,6 +225,27 @@ def test_an_agent_has_one_colour_in_every_task_and_two_at_two_lengths_of_one(fol
     short, long = cells["vine", STEPS], cells["vine", 30_000]
     assert cells["vine", 40_000] == short
     assert len({short, long, cells["fql", 40_000]}) == 3
+
+
+def test_no_two_cells_of_a_task_look_the_same(folder, monkeypatch):
+    """Of four looks, in a task whose cells would have the first, fifth and second of all."""
+    monkeypatch.setattr(report, "LOOKS", 4)
+    other = TASK.replace("task1", "task2")
+    for alpha in (1.0, 2.0, 3.0, 4.0, 5.0):
+        publish(folder, 0, 0.5, config={"alpha": alpha})
+    for alpha in (1.0, 5.0, 2.0):
+        publish(folder, 0, 0.5, task=other, config={"alpha": alpha})
+    cells = page(folder).data["cells"]
+    colours = [cell["colour"] for cell in cells if "task2" in cell["task"]]
+    assert len(set(colours)) == 3
+    first = {cell["name"]: cell["colour"] for cell in cells if "task1" in cell["task"]}
+    assert colours[0] == first["vine alpha=1.0"]
+
+
+def test_the_script_has_as_many_looks_as_are_given_out():
+    script = (resources.files("vinerl.bench.numbers") / "pages" / "report.js").read_text()
+    dashes = json.loads(re.search(r"DASHES = (\[.*?\]);", script)[1])
+    assert len(set(dashes)) * int(re.search(r"COLOURS = (\d+)", script)[1]) == report.LOOKS
 
 
 def test_published_values_stand_beside_the_same_agent_after_the_same_steps(folder, monkeypatch):

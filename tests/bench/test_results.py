@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from vinerl import disk
+from vinerl.agents import AGENTS
 from vinerl.bench.numbers import publishing, results, summary
+from vinerl.bench.run import manifests
 from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 
@@ -106,7 +108,16 @@ def test_a_field_that_came_later_parts_no_seeds(run, tmp_path):
     (cell,) = results.cells(results.read(folder))
     assert sorted(seed.seed for seed in cell.seeds) == list(range(8))
 
-    publishing.publish(changed(run, tmp_path / "same", agent__config=config), folder)
+    again = changed(run, tmp_path / "same", agent__config=config, started="later")
+    with pytest.raises(InputError, match="this seed of this recipe is published"):
+        publishing.publish(again, folder)
+    assert not (folder / "antmaze-large-navigate-task1" / "same").exists()
+    (first, *_) = results.read(folder)
+    facts = disk.read_sealed(first.path, results.SCHEMA)
+    del facts["recipe"]["agent"]["config"]["stop_at"]
+    other = folder / "seeds" / results.where(facts["recipe"]) / first.path.name
+    other.parent.mkdir(exist_ok=True)
+    disk.write_sealed(other, facts)
     with pytest.raises(InputError, match="are the same seed of the same recipe"):
         results.read(folder)
 
@@ -276,3 +287,82 @@ def test_the_mean_is_that_of_the_scores():
     facts = [{"final": {"success": x}, "curve": {"success": [0.0]}} for x in (0.2, 0.4, 0.9)]
     cell = results.Cell({}, [results.Seed(Path(), {}, i, f) for i, f in enumerate(facts)])
     assert cell.mean()[0] == pytest.approx(np.mean([0.2, 0.4, 0.9]))
+
+
+def test_runs_of_other_seeds_do_not_share_a_folder(run, tmp_path):
+    """Even where they were begun in the same second."""
+    folder = tmp_path / "results"
+    publishing.publish(run, folder, name="both")
+    members = [m | {"seed": m["seed"] + 4} for m in run.manifest["members"]]
+    other = changed(run, tmp_path / "other", members=members, run__seeds=[4, 5, 6, 7])
+    with pytest.raises(InputError, match="holds another run"):
+        publishing.publish(other, folder, name="both")
+    publishing.publish(other, folder, name="both", rest=True)
+    assert (folder / "antmaze-large-navigate-task1" / "both-2" / "manifest.json").exists()
+
+
+def test_agents_of_ones_own_from_other_files_are_other_agents(run, tmp_path):
+    folder = tmp_path / "results"
+    for first, sha in ((0, "a" * 64), (4, "b" * 64), (8, "b" * 64)):
+        members = [m | {"seed": m["seed"] + first} for m in run.manifest["members"]]
+        own = {"agent__name": "my_agent.py:MINE", "agent_sha256": sha, "members": members}
+        publishing.publish(changed(run, tmp_path / f"own-{first}", **own), folder)
+    assert sorted(len(cell.seeds) for cell in results.cells(results.read(folder))) == [4, 8]
+    assert len(set(results.names(results.cells(results.read(folder))))) == 2
+
+
+def test_a_variant_where_it_was_tuned_away_is_named_by_its_own_part(run, tmp_path):
+    """On scene the tuned qam-edit is qam: whoever trains it there chooses its edit_scale."""
+    task, (default, _) = "scene-play-singletask-task4-v0", AGENTS["qam-edit"]
+    config = {k: manifests.freeze(v) for k, v in vars(default).items()} | {"edit_scale": 0.1}
+    one = changed(run, tmp_path / "edit", task=task, agent={"name": "qam-edit", "config": config})
+    publishing.publish(one, tmp_path / "results")
+    (row,) = summary.rows(results.read(tmp_path / "results"))
+    assert "edit_scale=0.1" in row.name
+    assert row.published is None
+
+
+def test_a_normalised_run_is_not_as_published_and_says_so(run, tmp_path):
+    one = changed(run, tmp_path / "one", run__normalise="standard")
+    publishing.publish(one, tmp_path / "results")
+    (row,) = summary.rows(results.read(tmp_path / "results"))
+    assert row.name == "vine, normalise standard"
+    assert row.published is None
+
+
+def test_cells_that_differ_in_episodes_alone_have_names_of_their_own(run, tmp_path):
+    folder = tmp_path / "results"
+    for name, episodes in (("few", 5), ("many", 10)):
+        publishing.publish(
+            changed(run, tmp_path / name, run__eval_episodes=episodes, started=name), folder
+        )
+    names = results.names(results.cells(results.read(folder)))
+    assert len(set(names)) == 2
+    assert all(name.startswith("vine (") for name in names)
+    assert len({row[:2] for row in results.table(results.read(folder))}) == 3
+
+
+def test_a_field_that_is_no_longer_there_is_named(run, tmp_path):
+    config = run.manifest["agent"]["config"] | {"gone": 1.0}
+    publishing.publish(changed(run, tmp_path / "old", agent__config=config), tmp_path / "results")
+    (row,) = summary.rows(results.read(tmp_path / "results"))
+    assert row.name == "vine gone=1.0"
+
+
+def test_a_task_that_is_not_known_is_not_published(run, tmp_path):
+    odd = changed(run, tmp_path / "odd", task="antmaze-large-navigate-singletask-task9-v0")
+    with pytest.raises(InputError, match="task9"):
+        publishing.publish(odd, tmp_path / "results")
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b", "/tmp/x", ""])
+def test_a_name_is_that_of_one_folder(run, tmp_path, name):
+    with pytest.raises(InputError, match="--name"):
+        publishing.publish(run, tmp_path / "results", name=name)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize(("steps", "said"), [(200, "0.2k"), (150_500, "150.5k"), (10**6, "1M")])
+def test_lengths_in_words(steps, said):
+    assert results.length(steps) == said

@@ -111,7 +111,6 @@ def test_a_comparison_shows_scores_and_only_what_differs(write):
         "success": ["0.750 [0.500, 1.000] at 20", "-"],
         "remarks": [],
         "without noise": ["0.500 [0.000, 1.000] at 20", "-"],
-        "last three evaluations": ["-", "-"],
         "area under the curve": ["0.500 [0.250, 0.750] to 20", "-"],
         "data": ["aaaaaaaaaaaa official", "bbbbbbbbbbbb official"],
         "MuJoCo": ["3.2.7", "3.2.7"],
@@ -171,3 +170,14 @@ def test_an_entry_that_one_run_lacks_is_shown(write):
 
 def test_columns_stand_below_each_other():
     assert show.table([("a", "bb"), ("ccc", "d")]) == "a    bb\nccc  d"
+
+
+def test_runs_without_an_environment_are_compared_by_what_was_logged(write):
+    lines = [{"critic/q": [-3.0, -1.0], "actor/bc": [0.25, 0.75]}]
+    text = show.comparison([write("a", lines), write("b", [{"critic/q": [5.0, 5.0]}])])
+    assert re.search(r"mean Q +-2.000 \[-3.000, -1.000\] at 10 +5.000 \[5.000, 5.000\] at 10", text)
+    assert re.search(r"distance to the data +0.500 \[0.250, 0.750\] at 10 +-\n", text)
+    assert "without noise" not in text
+    assert "area under" not in text
+    evaluated = show.comparison([write("c", scores([0.5, 1.0])), write("d", scores([0.5, 1.0]))])
+    assert "mean Q" not in evaluated

@@ -88,3 +88,15 @@ def test_runs_that_are_not_evaluated_on_the_way_are_not_compared_by_success(fold
     entries = queue.read(folder / "queue.toml")
     assert [spikes.about_spikes(entry) for entry in entries] == [True, True]
     assert not any(map(ablation.about_success, entries))
+
+
+def test_seeds_that_were_logged_at_different_steps_are_refused_by_name(folder):
+    add(folder, "vine", [1.0] * 6)
+    told = {
+        name: {"step": STEPS[1:], "value": [1.0] * 5}
+        for name in ("grad_norm/actor_max", "actor/estimate_max")
+    }
+    fields = {"sampler": "vine", "regulariser": "endpoint"}
+    publish(folder, "vine", PUZZLE, 1000, {1: 0.0}, None, fields, told)
+    with pytest.raises(InputError, match=r"vine-.*logged at different steps"):
+        rows(folder)

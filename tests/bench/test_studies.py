@@ -17,6 +17,7 @@ from vinerl import cli, disk
 from vinerl.agents import AGENTS
 from vinerl.bench.commands import reproduce
 from vinerl.bench.numbers import publishing, reference
+from vinerl.bench.pictures import plots
 from vinerl.bench.run import running
 from vinerl.bench.run.runs import Run, Subject
 from vinerl.bench.studies import bandits, curves, ladder, lines, steps, trained, variance
@@ -284,6 +285,45 @@ def test_success_at_each_length_as_a_table_and_picture(tmp_path):
     assert steps.draw(told, ways, ["made by hand"], tmp_path / "steps.png").stat().st_size > 5000
 
 
+STACK = [{"seed": s, "alpha": a, "status": "learning"} for s in (0, 1) for a in (1.0, 3.0)]
+
+
+def test_members_are_told_by_their_run_and_what_is_stacked():
+    named = lambda members: trained.members(SimpleNamespace(manifest={"members": members}), "r")
+    assert named(STACK) == ["r, alpha 1", "r, alpha 3"] * 2
+    assert named([{"seed": 0, "status": "learning"}, {"seed": 1, "status": "frozen"}]) == ["r"] * 2
+
+
+def test_lines_have_the_names_of_today_and_every_setting_is_a_row():
+    """They were measured when the run was called `old`."""
+    told = [
+        {"run": "old", "k": k, "seed": member["seed"], "success": member["alpha"] / 10 + k / 20}
+        for k in (1, 10)
+        for member in STACK
+    ]
+    names = ["r, alpha 1", "r, alpha 3"] * 2
+    found = lines.named(told[4:] + told[:4], "k", names)
+    assert [line["run"] for line in found] == names * 2
+    text = steps.markdown(found)
+    assert "| r, alpha 1 | 0.15 [0.15, 0.15] | 0.60 [0.60, 0.60] |" in text
+    assert "| r, alpha 3 | 0.35 [0.35, 0.35] | 0.80 [0.80, 0.80] |" in text
+    assert "run (2 seeds)" in text
+
+
+def test_more_runs_than_colours_are_all_drawn(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(plots, "save", lambda figure, path, *_, **__: drawn.append(figure) or path)
+    names = [f"run-{i}" for i in range(len(plots.COLOURS) + 2)]
+    told = [{"run": n, "k": k, "seed": 0, "success": 0.5} for n in names for k in (1, 3)]
+    ways = [{"run": n, "seed": 0, "path": np.zeros((3, 4, 2)).tolist()} for n in names]
+    steps.draw(told, ways, [], tmp_path / "steps.png")
+    for axes in drawn[0].axes[:2]:
+        looks = {
+            (line.get_color(), line.get_linestyle()) for line in axes.lines if line.get_lw() > 1
+        }
+        assert len(looks) == len(names)
+
+
 @pytest.fixture
 def published(tmp_path):
     """The published run, as if it had ended."""
@@ -330,6 +370,22 @@ def test_of_more_cells_than_colours_those_as_published_are_drawn(monkeypatch):
     assert shown(0, 1, 0, 1) == [1, 1]
     assert shown(1, 1, 1, 1) == [1, 1, 1]
     assert shown(0, 0, 0, 0) == [0, 0, 0]
+
+
+def test_two_lengths_of_one_name_are_told_apart(tmp_path):
+    task = "antmaze-large-navigate-singletask-task1-v0"
+    for length in (100_000, 200_000):
+        cells.publish(tmp_path, "fql", task, length, {0: 0.5}, {50_000: 0.1})
+    (panel,) = curves.panels(tmp_path)
+    assert [row.name for row in panel.rows] == ["fql, to 100k", "fql, to 200k"]
+
+
+def test_a_task_without_published_curves_has_its_ends_in_the_table(tmp_path):
+    point = "pointmaze-medium-navigate-singletask-task1-v0"
+    cells.publish(tmp_path, "vine", point, 6000, {0: 0.5, 1: 1.0}, {3000: 0.25})
+    text = curves.markdown(curves.panels(tmp_path))
+    assert "| pointmaze-medium-navigate-task1 | seeds | 6k |\n|---|---|---|\n" in text
+    assert "| vine | 2 | 0.75 [0.50, 1.00] |" in text
 
 
 def test_one_evaluation_is_no_curve(tmp_path):

@@ -151,14 +151,13 @@ def test_a_domain_is_there_with_its_fifth_task_and_the_seeds_of_all(tmp_path):
 
 
 def test_what_is_missing_costs_what_the_queue_says(tmp_path):
-    """120 s besides the steps, which are to VINE's 2.07 ms (four members) as their products are;
+    """120 s besides the steps, which are to VINE's 2.07 ms (four members) as they were measured;
     two seeds of one cell are there.
     """
     (tmp_path / "queue.toml").write_text(QUEUE)
     publish(tmp_path, "fql", LARGE, 150_000, {0: 0.5, 1: 0.5})
     rows = {line.split()[0]: line.split() for line in table1.cost(tmp_path).splitlines()[1:]}
-    rows_of = lambda agent: 512 if agent == "vine" else 256
-    share = {a: estimate.PRODUCTS[a] * rows_of(a) / (115.5 * 512) for a in AGENTS}
+    share = {a: estimate.STEPS[a] / 2.20 for a in AGENTS}
     run = 120 + 150 * 2.068 * sum(share.values()) / len(AGENTS)  # the mean one
     seconds = lambda text: sum(60**i * int(x) for i, x in enumerate(reversed(text.split(":"))))
     assert rows["antmaze-giant"][1] == "75"
@@ -200,3 +199,12 @@ def test_a_panel_for_every_task_and_agent_that_exists(tmp_path):
     agents = lambda rows: [row.cell.recipe["agent"]["name"] for row in rows]
     assert [agents(rows) for rows in found] == [["rebrac"], ["vine", "vine"]]
     assert table1_figure.draw([], tmp_path / "none.png") is None
+
+
+def test_seeds_in_two_precisions_are_no_whole_cell(tmp_path):
+    (tmp_path / "queue.toml").write_text(QUEUE)
+    of = lambda *seeds: dict.fromkeys(seeds, 0.5)
+    publish(tmp_path, "fql", LARGE, 150_000, of(0, 1), fields={"precision": "bfloat16"})
+    before = table1.cost(tmp_path)
+    publish(tmp_path, "fql", LARGE, 150_000, of(2, 3), fields={"precision": "float32"})
+    assert table1.cost(tmp_path) == before

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 import jax
@@ -53,6 +54,8 @@ class Next:
 def following(asked: Next) -> None:
     if asked.jobs < 1:
         raise InputError(f"--jobs {asked.jobs}: expected a whole number, 1 or more")
+    if not 0 < asked.minutes < inf:
+        raise InputError(f"--minutes {asked.minutes}: expected a number above 0")
     entries = queue.read(asked.folder / "queue.toml")
     if asked.group:
         names = dict.fromkeys(name.strip() for name in asked.group.split(","))

@@ -48,10 +48,13 @@ class Reproduce:
 
 STUDIES = ("toy", "ladder", "ablation-steps", "variance", "curves", "table1", "ablation")
 STUDIES += ("precision", "spikes")
+OF_RUNS = ("ablation-steps", "variance")
 
 
 def reproduce(args: list[str]) -> None:
     asked = options.parse(Reproduce, args, "reproduce")
+    if asked.run and asked.name not in OF_RUNS:
+        raise InputError(f"--run is for {' and '.join(OF_RUNS)}; {asked.name} looks at no run")
     if asked.name in STUDIES:
         cost, work = _study(asked, asked.out or Path(asked.name))
         print(cost)

@@ -18,11 +18,13 @@ from vinerl import disk
 from vinerl.bench.numbers.results import SCHEMA, completed, digest, read, recipe_of, where
 from vinerl.bench.run import jobs, runs, tasks
 from vinerl.bench.run.runs import Run
+from vinerl.envs import ogbench
 from vinerl.errors import InputError
 from vinerl.train import metrics
 
 SERIES = ("actor/bc", "actor/spread", "actor/estimate_max", "critic/q", "grad_norm/actor_max")
 IDENTITY = ("agent", "task", "data", "source_sha256", "started")  # a run keeps them to its end
+NAME = re.compile(r"\w[\w.-]*")  # of a folder beside others
 ABSOLUTE = re.compile(r"(?<![\w.])/[\w.-]+|\b[A-Za-z]:\\")
 
 
@@ -43,16 +45,19 @@ def publish(
         raise InputError(f"{run.path} has no task or was never evaluated: there is nothing to tell")
     if not manifest["ended"] and not unfinished:
         raise InputError(f"{run.path} has not ended; --unfinished publishes what there is")
+    ogbench.check_task(manifest["task"])
+    if name is not None and not NAME.fullmatch(name):
+        raise InputError(f"--name {name}: expected letters, digits and .-_")
     task = tasks.short(manifest["task"])
     own = run.path.resolve().name.removeprefix(f"{task}-").removesuffix(f"-{task}")
     raw = _place(folder / task / (name or own), manifest, rest)
     files = {folder / "seeds" / at: facts for at, facts in _seeds(manifest, lines, raw.name)}
     _check_plain([manifest, lines, *files.values()], run)
-    if rest:
-        files = _unpublished(files, folder, run)
-    for path, facts in files.items():
-        if path.exists() and disk.read_sealed(path, SCHEMA) != facts:
-            raise InputError(f"{path} is there already: this seed of this recipe is published")
+    if others := _published(files, folder):
+        if not rest:
+            first, *_ = others.values()
+            raise InputError(f"{first} is there already: this seed of this recipe is published")
+        files = _unpublished(files, others, run)
     raw.mkdir(parents=True, exist_ok=True)
     disk.write(raw / "metrics.jsonl", (run.path / "metrics.jsonl").read_bytes())
     disk.write_sealed(raw / "manifest.json", manifest)
@@ -77,23 +82,28 @@ def _holds_another(raw: Path, manifest: dict[str, Any]) -> bool:
     if not (raw / "manifest.json").exists():
         return False
     there = Run(raw).manifest
-    return any(there[part] != manifest[part] for part in IDENTITY)
+    seeds = there["run"]["seeds"] != manifest["run"]["seeds"]
+    return seeds or any(there[part] != manifest[part] for part in IDENTITY)
 
 
-def _unpublished(files: dict[Path, Any], folder: Path, run: Run) -> dict[Path, Any]:
-    """Without seeds of other runs, whatever version wrote them; said, as they were measured."""
+def _published(files: dict[Path, Any], folder: Path) -> dict[Path, Path]:
+    """By file, where another run's seed of that recipe is, whatever version wrote it."""
     there = {(digest(seed.recipe), seed.seed): seed.path for seed in read(folder)}
+    same = {at: there.get((digest(completed(x["recipe"])), x["seed"])) for at, x in files.items()}
+    return {
+        at: path
+        for at, path in same.items()
+        if path is not None and disk.read_sealed(path, SCHEMA) != files[at]
+    }
 
-    def is_new(facts):
-        path = there.get((digest(completed(facts["recipe"])), facts["seed"]))
-        return path is None or disk.read_sealed(path, SCHEMA) == facts
 
-    new = {path: facts for path, facts in files.items() if is_new(facts)}
+def _unpublished(files: dict[Path, Any], others: dict[Path, Path], run: Run) -> dict[Path, Any]:
+    """Without seeds of other runs; said, as they were measured."""
+    new = {path: facts for path, facts in files.items() if path not in others}
     if not new:
         raise InputError(f"{run.path}: every member is published already")
-    if others := len(files) - len(new):
-        of = f"{others} of {len(files)} members"
-        print(f"{run.path}: {of} are published already and stay as they are", flush=True)
+    of = f"{len(others)} of {len(files)} members"
+    print(f"{run.path}: {of} are published already and stay as they are", flush=True)
     return new
 
 

@@ -27,6 +27,7 @@ from vinerl.errors import InputError
 from vinerl.train import metrics
 
 POINTS = 120  # of a line in a plot; a longer one is drawn by pieces
+LOOKS = 48  # colours times dashes that pages/report.js has
 
 
 class Column(NamedTuple):
@@ -266,14 +267,22 @@ def _data(rows: Sequence[Row], folder: Path) -> str:
 
 
 def _colours(rows: Sequence[Row]) -> list[int]:
-    """An agent has the same in every task, and another where a task has it at a second length."""
+    """An agent has the same in every task where that is free, and another where a task has it at a
+    second length. No two of a task have the same, as long as there are enough."""
     before: Counter[tuple[str, str]] = Counter()
     looks = []
     for row in rows:
         looks.append((row.name, before[row.task, row.name]))
         before[row.task, row.name] += 1
-    different = list(dict.fromkeys(looks))
-    return [different.index(look) for look in looks]
+    different = {look: number for number, look in enumerate(dict.fromkeys(looks))}
+    taken: dict[str, set[int]] = {}
+    chosen = []
+    for row, look in zip(rows, looks, strict=True):
+        of_task, wish = taken.setdefault(row.task, set()), different[look]
+        turn = (wish + i for i in range(LOOKS))
+        chosen.append(next((n for n in turn if n % LOOKS not in of_task), wish) % LOOKS)
+        of_task.add(chosen[-1])
+    return chosen
 
 
 def _facts(row: Row, colour: int, folder: Path) -> dict[str, Any]:

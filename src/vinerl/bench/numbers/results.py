@@ -90,9 +90,15 @@ def recipe_of(manifest: dict[str, Any], member: dict[str, Any], steps: int) -> d
         "agent": {
             "name": manifest["agent"]["name"],
             "config": {k: v for k, v in config.items() if k not in HOW},
-        },
+        }
+        | own_file(manifest.get("agent_sha256")),
         "steps": steps,
     } | beside_training(manifest["run"])
+
+
+def own_file(sha256: str | None) -> dict[str, str]:
+    """What tells an agent of one's own from another one of that name: the hash of its file."""
+    return {"sha256": sha256} if sha256 else {}
 
 
 def beside_training(run: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,12 +164,9 @@ def label(recipe: dict[str, Any]) -> str:
     name, config = recipe["agent"]["name"], recipe["agent"]["config"]
     if name not in AGENTS:
         return f"{name} {digest(recipe)[:8]}"
-    usual = jobs.resolve(jobs.Request(agent=name, task=recipe["task"])).config
-    changed = {
-        k: v
-        for k, v in config.items()
-        if k != "precision" and manifests.freeze(getattr(usual, k)) != v
-    }
+    known = jobs.usual(name, tasks.named(recipe["task"])).items()
+    usual = {k: manifests.freeze(v) for k, v in known} | {"precision": config["precision"]}
+    changed = {k: v for k, v in config.items() if k not in usual or usual[k] != v}
     return " ".join([name, *(f"{k}={v}" for k, v in changed.items())])
 
 
@@ -174,23 +177,36 @@ def data_seed(recipe: dict[str, Any]) -> int:
 
 def which_data(recipe: dict[str, Any]) -> str:
     """Words to put behind a name, where the data are not the usual ones."""
-    seed = data_seed(recipe)
-    return f", data seed {seed}" if seed else ""
+    seed, how = data_seed(recipe), recipe["protocol"]["normalise"]
+    words = [f"data seed {seed}"] if seed else []
+    words += [f"normalise {how}"] if how != "none" else []
+    return "".join(f", {word}" for word in words)
 
 
 def name(recipe: dict[str, Any]) -> str:
-    return label(recipe) + which_data(recipe)
+    also = [word for word in ("pretrain", "online") if word in recipe]
+    return label(recipe) + which_data(recipe) + "".join(f", {word}" for word in also)
 
 
 def names(found: Sequence[Cell]) -> list[str]:
-    """Of each cell; with its precision where a task has that name in several."""
+    """Of each cell; with its precision where a task has that name in several, and with the hash of
+    its recipe where even so it is there twice."""
     about = [(c.recipe["task"], c.recipe["steps"], name(c.recipe)) for c in found]
     precise = [precision(cell.recipe) for cell in found]
     count = Counter(one for one, _ in set(zip(about, precise, strict=True)))
-    return [
+    told = [
         f"{one[-1]}, {how}" if count[one] > 1 else one[-1]
         for one, how in zip(about, precise, strict=True)
     ]
+    again = Counter(zip(about, told, strict=True))
+    return [
+        f"{words} ({digest(cell.recipe)[:8]})" if again[one, words] > 1 else words
+        for cell, one, words in zip(found, about, told, strict=True)
+    ]
+
+
+def length(steps: int) -> str:
+    return f"{steps // 1_000_000}M" if steps % 1_000_000 == 0 else f"{steps / 1000:g}k"
 
 
 def precision(recipe: dict[str, Any]) -> str:
@@ -209,7 +225,7 @@ def table(seeds: Sequence[Seed]) -> list[tuple[str, ...]]:
             (
                 str(where(cell.recipe).parent),
                 called,
-                f"{cell.recipe['steps'] // 1000}k",
+                length(cell.recipe["steps"]),
                 str(len(cell.seeds)),
                 f"{mean:.3f} [{low:.3f}, {high:.3f}]",
                 "; ".join(filter(None, ("" if ended else "no final evaluation", told))),

@@ -1,6 +1,5 @@
 """Published cells as the report shows them: a name, numbers, lines, and what to know of them."""
 
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ class Row(NamedTuple):
 
     @property
     def length(self) -> str:
-        return f"{self.steps / 1000:g}k"
+        return results.length(self.steps)
 
     @property
     def published(self) -> reference.Published | None:
@@ -50,25 +49,15 @@ class Row(NamedTuple):
 
 def as_published(recipe: dict[str, Any]) -> bool:
     """Whether nothing was changed, and nothing done before or after the training."""
-    apart = {"pretrain", "online"} & set(recipe)
+    apart = {"pretrain", "online"} & set(recipe) or recipe["protocol"]["normalise"] != "none"
     return not apart and results.label(recipe) == recipe["agent"]["name"]
 
 
 def rows(seeds: Sequence[Seed]) -> list[Row]:
-    """By task and length. Where even with its precision a name is there twice, hashes of the
-    recipes are put to it."""
+    """By task and length."""
     cells = results.cells(seeds)
-    found = sorted(
-        (_row(cell, name) for cell, name in zip(cells, results.names(cells), strict=True)),
-        key=lambda row: (row.task, row.steps, row.name),
-    )
-    count = Counter((row.task, row.steps, row.name) for row in found)
-    return [
-        row._replace(name=f"{row.name} ({row.key[-8:]})")
-        if count[row.task, row.steps, row.name] > 1
-        else row
-        for row in found
-    ]
+    found = map(_row, cells, results.names(cells))
+    return sorted(found, key=lambda row: (row.task, row.steps, row.name))
 
 
 def numbers(row: Row) -> dict[str, tuple[float | None, str]]:

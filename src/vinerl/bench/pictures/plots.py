@@ -13,10 +13,13 @@ from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures.show import footnotes
 from vinerl.bench.run.jobs import portable
 from vinerl.bench.run.runs import Run, folder, groups, names, seal, title
+from vinerl.errors import InputError
 from vinerl.train import metrics
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib.backend_bases import FigureCanvasBase
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
@@ -25,6 +28,8 @@ COLOURS = ["#0b6e4f", "#c1440e", "#3b5b92", "#8a6d3b", "#6a3d7c", DARK, "#c2347e
 LEGEND: dict[str, Any] = {"framealpha": 0.6, "edgecolor": "none"}  # legible over a line
 WIDE = 100  # times the median: what lies so far out presses everything else to the floor
 FEW = 3  # lines that leave room for their names beside them
+STROKES: list[Any] = ["-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5))]
+ACROSS = 120  # letters and signs of a legend's line below the plots
 GRID: dict[str, Any] = {"squeeze": False, "layout": "constrained"}
 STYLE: dict[Any, Any] = {
     "axes.spines.top": False,
@@ -58,10 +63,10 @@ def draw(run: Run, manifest: dict[str, Any]) -> list[Path]:
     return [path for path in made if path]
 
 
-def band(axes, x: np.ndarray, y: np.ndarray, label: str, colour: str) -> None:
+def band(axes, x: np.ndarray, y: np.ndarray, label: str, colour: str, stroke: Any = "-") -> None:
     """Mean and 95% bootstrap interval over seeds, y [N, S], and every seed as a thin line."""
     axes.plot(x, y, color=colour, lw=0.5, alpha=0.35)
-    axes.plot(x, y.mean(axis=1), color=colour, lw=1.8, label=label)
+    axes.plot(x, y.mean(axis=1), color=colour, lw=1.8, label=label, ls=stroke)
     if y.shape[1] > 1:
         axes.fill_between(x, *bootstrap(y.T, 2000), color=colour, alpha=0.18, lw=0)
 
@@ -72,6 +77,7 @@ class Source(NamedTuple):
     label: str
     lines: list[dict[str, Any]]  # metrics
     members: list[int]
+    look: tuple[str, Any]  # colour and stroke
 
 
 PANELS = [
@@ -87,7 +93,10 @@ PANELS = [
 def curve(run: Run, origin: Stamp) -> Path | None:
     """Success, the gradient at each denoising step, and how policy and critic are doing."""
     manifest, lines = run.manifest, run.metrics
-    sources = [Source(name, lines, of) for name, of in groups(manifest["members"]).items()]
+    of = groups(manifest["members"])
+    sources = [
+        Source(name, lines, own, look(0, i, 1, len(of))) for i, (name, own) in enumerate(of.items())
+    ]
     seeds = len({m["seed"] for m in manifest["members"]})
     subject = manifest["task"] or Path(manifest["data"]["path"]).name
     count = "1 seed" if seeds == 1 else f"{seeds} seeds"
@@ -96,18 +105,37 @@ def curve(run: Run, origin: Stamp) -> Path | None:
 
 
 def compare(runs: Sequence[Run], path: Path) -> Path | None:
-    """The same for several runs, a colour each."""
+    """The same for several runs."""
+    check_picture(path)
     named = [(n, r.manifest, r.metrics) for n, r in zip(names(runs), runs, strict=True)]
+    settings = list(dict.fromkeys(s for _, m, _ in named for s in groups(m["members"])))
     sources = [
-        Source(_label(name, label, [manifest["members"][i] for i in chosen]), lines, chosen)
-        for name, manifest, lines in named
-        for label, chosen in groups(manifest["members"]).items()
+        Source(
+            _label(name, setting, [manifest["members"][i] for i in chosen]),
+            lines,
+            chosen,
+            look(number, settings.index(setting), len(named), len(settings)),
+        )
+        for number, (name, manifest, lines) in enumerate(named)
+        for setting, chosen in groups(manifest["members"]).items()
     ]
     manifests = [manifest for _, manifest, _ in named]
     subjects = dict.fromkeys(m["task"] or Path(m["data"]["path"]).name for m in manifests)
     with plt.rc_context(STYLE):
         origin = stamp(runs, manifests)
         return _panels(sources, ", ".join(subjects), path, origin, online(manifests))
+
+
+def look(run: int, setting: int, runs: int, settings: int) -> tuple[str, Any]:
+    """A colour and a stroke: colours tell apart what there is more of, runs or settings."""
+    first, second, of = (run, setting, settings) if runs >= settings else (setting, run, runs)
+    again, colour = divmod(first, len(COLOURS))
+    return COLOURS[colour], STROKES[(again * of + second) % len(STROKES)]
+
+
+def looks(count: int) -> list[tuple[str, Any]]:
+    """Of so many lines."""
+    return [look(i, 0, count, 1) for i in range(count)]
 
 
 def online(manifests: Sequence[dict[str, Any]]) -> list[int]:
@@ -127,18 +155,20 @@ def _panels(
     panels = [p for p in PANELS if any(p[0] in line for s in sources for line in s.lines)]
     if not panels:
         return None
-    height, below = (len(panels) + 1) // 2, -(-len(sources) // 3) if len(sources) > FEW else 0
+    across = max(1, min(3, ACROSS // (8 + max(len(source.label) for source in sources))))
+    height, below = (len(panels) + 1) // 2, 0 if len(sources) <= FEW else -(-len(sources) // across)
     rows = [1.0] * height + [0.06 + 0.1 * below] * bool(below)
     size = (9, 2.5 * sum(rows))
     figure, grid = plt.subplots(len(rows), 2, figsize=size, height_ratios=rows, **GRID)
     for axes, (name, heading, scale) in zip(grid.flat, panels, strict=False):
-        for i, source in enumerate(sources):
+        for source in sources:
             x, y = metrics.curve(source.lines, name)
             if not len(x):
                 continue
             x, y = (x, y[:, source.members]) if y.ndim == 2 else _last(y[:, source.members])
-            band(axes, x, y, source.label, COLOURS[i % len(COLOURS)])
+            band(axes, x, y, source.label, *source.look)
         axes.set_title(heading, loc="left")
+        axes.set_yscale(_scale(axes, scale))
         if name == "grad_norm/step":
             axes.set_xlabel("k")
         else:
@@ -148,25 +178,28 @@ def _panels(
             axes.set_xlabel(f"gradient steps{online_too}")
         axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x >= 1000 else f"{x:g}")
-        axes.set_yscale("log" if _wide(axes) else scale)
         if name == "eval/success":
             axes.set_ylim(-0.03, 1.03)
+    lines = [Line2D([], [], color=s.look[0], ls=s.look[1], lw=1.8, label=s.label) for s in sources]
     if below:
-        named = grid.flat[0].get_legend_handles_labels()
-        legend = grid[-1, 0].legend(*named, loc="upper left", ncols=3, frameon=False, fontsize=8)
+        how = {"loc": "upper left", "ncols": across, "frameon": False, "fontsize": 8}
+        legend = grid[-1, 0].legend(handles=lines, **how, handlelength=3.2)
         legend.set_in_layout(False)  # it is as wide as both columns
     elif len(sources) > 1:
-        grid.flat[0].legend(**LEGEND, fontsize=8)
+        grid.flat[0].legend(handles=lines, **LEGEND, fontsize=8)
     for axes in grid.flat[len(panels) :]:
         axes.axis("off")
     return _save(figure, path, origin, f"{title}; mean and 95% bootstrap interval over seeds")
 
 
-def _wide(axes) -> bool:
-    """Whether only a log scale shows both the most of its lines and what lies far above."""
+def _scale(axes, usual: str) -> str:
+    """The usual one, or a log scale where only that shows both the most of its lines and what lies
+    far above; never where there is nothing above 0."""
     found = np.concatenate([np.ravel(line.get_ydata()) for line in axes.lines] or [np.empty(0)])
     found = found[np.isfinite(found)]
-    return bool(len(found) and found.min() > 0 and found.max() > WIDE * np.median(found))
+    if not (found > 0).any():
+        return "linear"
+    return "log" if found.min() > 0 and found.max() > WIDE * np.median(found) else usual
 
 
 def _last(y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -224,6 +257,12 @@ RECORD = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}  # in
 def _save(figure, path: Path, origin: Stamp, head: str) -> Path:
     key = RECORD.get(path.suffix)
     return save(figure, path, origin.foot, head, metadata={key: origin.record} if key else None)
+
+
+def check_picture(path: Path) -> None:
+    """Refuse what is no picture by its name, so that none is written over other files."""
+    if path.suffix.removeprefix(".").lower() not in FigureCanvasBase.get_supported_filetypes():
+        raise InputError(f"{path} is no picture by its name: give one that ends in .png")
 
 
 def save(figure, path: Path, foot: Sequence[str] = (), head: str = "", **how) -> Path:

@@ -25,6 +25,8 @@ def draw(path: Path, out: Path) -> Path:
     """
     from vinerl.bench.pictures import plots
 
+    if out.suffix.lower() != ".png":
+        raise InputError(f"--out {out}: the picture is a PNG, so its name must end in .png")
     arrays = files.read(path)
     files.check_shapes(arrays, path)
     arrays, dropped = repair.drop_bad_rows(arrays)

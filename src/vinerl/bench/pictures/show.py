@@ -34,7 +34,7 @@ def listing(below: Path) -> str:
 
 
 def score(run: Run, name: str = "eval/success") -> str:
-    """Means and intervals over seeds at the last evaluation, and its step."""
+    """Means and intervals over seeds where it was told last, and that step."""
     steps, values = metrics.curve(run.metrics, name)
     return f"{intervals(run, values[-1])} at {steps[-1]}" if len(steps) else "-"
 
@@ -119,9 +119,13 @@ def comparison(runs: Sequence[Run]) -> str:
     rows = [("", *names(runs)), ("success", *map(score, runs)), ("remarks", *map(remarks, runs))]
     if any(map(frozen, manifests)):
         rows.append(("frozen", *("; ".join(frozen(m)) or "-" for m in manifests)))
-    rows.append(("without noise", *(score(run, "eval/success_noise0") for run in runs)))
-    rows.append(("last three evaluations", *map(last_three, runs)))
-    rows.append(("area under the curve", *map(area_of, runs)))
+    told = [("without noise", *(score(run, "eval/success_noise0") for run in runs))]
+    told.append(("last three evaluations", *map(last_three, runs)))
+    told.append(("area under the curve", *map(area_of, runs)))
+    if any(score(run) == "-" for run in runs):  # of data without an environment this is all
+        how = {"mean Q": "critic/q", "distance to the data": "actor/bc"}
+        told += [(words, *(score(run, name) for run in runs)) for words, name in how.items()]
+    rows += [row for row in told if {*row[1:]} != {"-"}]
     rows.append(("data", *(f"{m['data']['sha256'][:12]} {m['data']['origin']}" for m in manifests)))
     rows.append(("MuJoCo", *(mujoco(m)[1] for m in manifests)))
     rows.append(("commit", *map(short_commit, manifests)))

@@ -50,12 +50,14 @@ def film(
     trained, fixed = runs.otherwise(run, runs.load(run, step, agent), **asked)
     subject = trained.subject
     act = evaluate.acting(subject.agent_of(**fixed))
+    how = "".join(f"-{name.replace('_', '-')}-{value:g}" for name, value in fixed.items())
+    how = (f"-step-{step}" if step is not None else "") + how
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)
     made = []
     for i, member in enumerate(manifest["members"]):
         pick = lambda tree, i=i: jax.tree.map(lambda x: x[i : i + 1], tree)
         frames = _episode(env, act, pick(subject.members), pick(trained.policies), subject, stream)
-        made.append(_write(run.path / f"episode-{i}-seed{member['seed']}", frames))
+        made.append(_write(run.path / f"episode-{i}-seed{member['seed']}{how}", frames))
     return made
 
 
@@ -88,10 +90,10 @@ def _write(stem: Path, frames: list[np.ndarray]) -> Path:
         from PIL import Image
 
         first, *rest = map(Image.fromarray, frames)
-        path = stem.with_suffix(".gif")
+        path = stem.with_name(f"{stem.name}.gif")  # a value in the name may have a point
         first.save(path, save_all=True, append_images=rest, duration=50, loop=0)
         return path
-    path = stem.with_suffix(".mp4")
+    path = stem.with_name(f"{stem.name}.mp4")
     with warnings.catch_warnings():  # JAX warns of any fork; this one only starts ffmpeg
         warnings.simplefilter("ignore", RuntimeWarning)
         imageio.mimwrite(path, list[Any](frames), fps=20, macro_block_size=16)

@@ -16,6 +16,16 @@ from vinerl.bench.run.runs import Run
 from vinerl.errors import InputError
 from vinerl.train import stack
 
+KINDS: dict[str, tuple[Any, str]] = {  # of a sweep's keys and of those of a section of the queue
+    "agent": (str, "a name"),
+    "tasks": (list, "a list of names"),
+    "seeds": (list, "a list of whole numbers"),
+    "steps": (int, "a whole number"),
+    "run": (dict, "a table of options"),
+    "common": (dict, "a table of fields"),
+    "grid": (list, "a list of tables"),
+}
+INSIDE = {"tasks": str, "seeds": int, "grid": dict}  # of a list
 LOG = "log.txt"  # in a run's folder: what its processes said
 # Options of a run that may stand under `run`.
 RUN = {f.name for f in fields(Request)}
@@ -66,11 +76,12 @@ class Entry:
     def name(self) -> str:
         """Of the run's folder: what tells it from the others of its group."""
         parts = [v if isinstance(v, str) else f"{k}-{plain(v)}" for k, v in self.own.items()]
-        parts += [f"protocol-{self.run['protocol']}"] if "protocol" in self.run else []
+        told = ("protocol", "pretrain", "online_steps", "normalise")
+        parts += [f"{name}-{self.run[name]}" for name in told if name in self.run]
         parts = [part.replace("_", "-") for part in parts]
         where = self.data.stem if self.data else tasks.short(self.task)
         agent = self.agent.rpartition(":")[2]
-        steps = f"{self.steps // 1000}k" if self.steps >= 1000 else str(self.steps)
+        steps = f"{self.steps / 1000:g}k" if self.steps >= 1000 else str(self.steps)
         which = [f"data-{self.data_seed}"] if self.data_seed else []
         which += [self.part] if self.part else []
         return "-".join([where, agent, *parts, steps, *which])
@@ -92,7 +103,8 @@ class Entry:
 
     def cost(self, done: int = 0) -> Cost:
         """About, once its data are there; of what is left after `done` steps."""
-        return estimate.cost(self.agent, self.job.config, self.members, self.steps - done)
+        steps = max(0, self.job.pretrain + self.job.total - done)
+        return estimate.cost(self.agent, self.job.config, self.members, steps)
 
 
 def plain(value: Any) -> str:
@@ -106,6 +118,23 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read ({error})") from error
+
+
+def check_kinds(where: str, spec: dict[str, Any], kinds: dict[str, tuple[Any, str]]) -> None:
+    for key, value in spec.items():
+        if key not in kinds:
+            raise InputError(f"{where}: unknown key {key!r}; there are {', '.join(kinds)}")
+        kind, words = kinds[key]
+        parts = value if isinstance(value, list) else []
+        if not _is(value, kind) or not all(_is(x, INSIDE.get(key, object)) for x in parts):
+            raise InputError(f"{where}: {key} = {value!r}: expected {words}")
+        if key in INSIDE and not value:
+            raise InputError(f"{where}: {key} is empty")
+
+
+def _is(value: Any, kind: Any) -> bool:
+    """A switch is no number."""
+    return isinstance(value, kind) and not (isinstance(value, bool) and kind is int)
 
 
 def check(entry: Entry) -> None:
@@ -123,7 +152,8 @@ def check(entry: Entry) -> None:
 def twins(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
     """The first that says the same as one before it, and that one."""
     found = [(entry, entry.job) for entry in entries]
-    what = lambda job: (job.agent, job.task, job.data, job.config, job.steps)
+    length = lambda job: (job.pretrain, job.steps, job.total)
+    what = lambda job: (job.agent, job.task, job.data, job.config, *length(job))
     for i, (entry, job) in enumerate(found):
         for before, other in found[:i]:
             same = what(job) == what(other) and entry.data_seed == before.data_seed
@@ -180,10 +210,14 @@ def check_folder(entries: Sequence[Entry], out: Path) -> None:
 
 
 def reached(entry: Entry, out: Path) -> int:
-    """The last step that its log tells of."""
+    """The last step that its log tells of; of a damaged one nothing, until the run is gone on with
+    and says so."""
     if ended(out):
         return entry.steps
-    lines = Run(out).metrics
+    try:
+        lines = Run(out).metrics
+    except InputError:
+        return 0
     return lines[-1]["step"] if lines else 0
 
 

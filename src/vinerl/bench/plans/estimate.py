@@ -1,4 +1,4 @@
-"""What runs take on an H200, alone and side by side: measured for VINE, counted for the others.
+"""What runs take on an H200, alone and side by side, by what was measured there.
 
 Measured at antmaze sizes in bfloat16, the device to itself: a step of VINE (batches of 512) takes
 1.87 ms for 4 members and 4.02 for 12 (for 1 it takes 1.4, a third more than this account);
@@ -7,44 +7,46 @@ MPS make a sixth more steps together than one alone. Three of a queue, all of VI
 begun at once (4 members in TF32, 4 in bfloat16, 6 with Euler's sampler), were over after 19:04,
 16:15 and 16:39 with other work on the machine; by this account after 19:27, 15:18 and 17:50.
 
-The rest is computed. An agent's step is to VINE's as its matrix products are, which
-`vinerl.train.cost` counts; steps of four members alone were 0.8 (CGQL) to 1.4 times (IFQL) such an
-account from VINE's step of the same commit. An agent of one's own is taken for VINE. TF32 is what
-makes those three come out, and full float32 is from two members that made 54 steps a second beside
-two other runs. Chunks of five actions (2 to 3% more products) and a teacher (18%) are left out.
+Of the other agents, steps of four members alone were measured on one machine, each with its own
+protocol's critics and batch; a step is to VINE's as it was then, for any number of members. An
+agent of one's own is taken for VINE. TF32 is what makes those three come out, and full float32 is
+from two members that made 54 steps a second beside two other runs. Left out are chunks of five
+actions (2 to 3% more products), a teacher (18%), other critics than the protocol's, and that four
+at once are slower than their shares: FBRAC with 8 members, 150k steps, beside making data and then
+three of VINE with 6 members and chunks, 60k steps, were over after 18 and 25 minutes; by this
+account 9 and 18.
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from vinerl.bench.run import tuned
 from vinerl.rl.learner import AgentConfig
 
 STEP, MEMBER = 0.8, 0.27  # milliseconds
 BESIDE = 1.1  # times that, with evaluations beside it
 START, END = 60.0, 60.0  # seconds
 TOGETHER = 7 / 6  # steps of several runs on one device, to those of one alone
-BATCH = 512
-# Millions of operations in the products of a step for each row of its batch, at antmaze sizes and
-# with the protocol's networks.
-PRODUCTS = {
-    "vine": 115.5,
-    "rebrac": 102.7,
-    "fql": 123.8,
-    "fawac": 123.7,
-    "ifql": 75.3,
-    "qam": 230.4,
-    "qam-fql": 269.0,
-    "qam-edit": 285.3,
-    "dac": 145.5,
-    "qsm": 145.5,
-    "cgql": 407.7,
-    "cgql-m": 471.8,
-    "cgql-l": 471.8,
-    "dsrl": 204.1,
-    "fedit": 140.0,
-    "fbrac": 165.9,
-    "bam": 237.2,
+STEPS = {  # milliseconds, of four members with their own protocol's batch
+    "vine": 2.20,
+    "rebrac": 1.28,
+    "fql": 1.42,
+    "fawac": 1.34,
+    "ifql": 1.02,
+    "qam": 2.47,
+    "qam-fql": 2.89,
+    "qam-edit": 3.03,
+    "dac": 1.86,
+    "qsm": 1.85,
+    "cgql": 3.15,
+    "cgql-m": 3.74,
+    "cgql-l": 3.83,
+    "dsrl": 2.28,
+    "fedit": 1.67,
+    "fbrac": 2.00,
+    "bam": 2.52,
 }
+BATCHES = {"vine": 512, "qam": 256}  # of a protocol
 SLOWER = {"bfloat16": 1.0, "float32": 1.6, "full-float32": 5.0}  # times as long a step
 
 
@@ -62,8 +64,9 @@ class Cost(NamedTuple):
 
 
 def cost(agent: str, config: AgentConfig, members: int, steps: int) -> Cost:
-    products = PRODUCTS.get(agent, PRODUCTS["vine"]) * config.batch_size
-    relative = products / (PRODUCTS["vine"] * BATCH) * SLOWER[config.precision]
+    known = agent if agent in STEPS else "vine"
+    rows = config.batch_size / BATCHES[tuned.home(known)]
+    relative = STEPS[known] / STEPS["vine"] * rows * SLOWER[config.precision]
     return Cost(START, steps * BESIDE * relative * (STEP + MEMBER * members) / 1000, END)
 
 

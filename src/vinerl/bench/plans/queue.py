@@ -9,7 +9,7 @@ alpha     (or another float field) by domain: values that are stacked
 data_seed of the data that are made, where it is not 0
 
 An entry is one run: a task, a config, all seeds and values side by side. It is done when every one
-of its members stands in the published results.
+of its members stands in the published results, evaluated at the end if it asks for that.
 """
 
 from collections.abc import Sequence
@@ -19,13 +19,22 @@ from typing import Any
 
 from vinerl.bench.numbers import results
 from vinerl.bench.numbers.results import Seed
-from vinerl.bench.plans.entries import Entry, check, plain, read_toml, shared_name, twins
+from vinerl.bench.plans.entries import (
+    KINDS,
+    Entry,
+    check,
+    check_kinds,
+    plain,
+    read_toml,
+    shared_name,
+    twins,
+)
 from vinerl.bench.run import jobs, manifests, tasks
 from vinerl.bench.run.progress import duration
 from vinerl.errors import InputError
 from vinerl.train import stack
 
-KNOWN = {"tasks", "agent", "seeds", "steps", "run", "common", "grid", "data_seed"}
+SECTION = KINDS | {"data_seed": (int, "0, 1, 2, ...")}
 
 
 def read(path: Path) -> list[Entry]:
@@ -46,12 +55,16 @@ def read(path: Path) -> list[Entry]:
 
 
 def _entries(path: Path, group: str, section: dict[str, Any]) -> list[Entry]:
+    if not isinstance(section, dict):
+        raise InputError(f"{path}: {group} = {section!r} stands in no section")
+    stacked = {name: of for name, of in section.items() if isinstance(of, dict)}
+    stacked = {name: of for name, of in stacked.items() if name not in SECTION}
+    rest = {name: value for name, value in section.items() if name not in stacked}
+    check_kinds(f"{path}: [{group}]", rest, SECTION)
     if missing := sorted({"tasks", "seeds", "steps"} - set(section)):
         raise InputError(f"{path}: [{group}] has no {', '.join(missing)}")
-    data_seed = section.get("data_seed", 0)
-    if type(data_seed) is not int or data_seed < 0:
-        raise InputError(f"{path}: [{group}] data_seed = {data_seed!r}: expected 0, 1, 2, ...")
-    stacked = {name: of for name, of in section.items() if name not in KNOWN}
+    if (data_seed := section.get("data_seed", 0)) < 0:
+        raise InputError(f"{path}: [{group}] data_seed = {data_seed}: expected 0, 1, 2, ...")
     found = []
     for task in section["tasks"]:
         domain = tasks.named(task).domain
@@ -92,14 +105,17 @@ def missing(entry: Entry, published: Sequence[Seed]) -> list[dict[str, Any]]:
         for seed in published
         if all(seed.recipe.get(name) == value for name, value in same.items())
         and results.data_seed(seed.recipe) == entry.data_seed
+        and seed.recipe["protocol"]["normalise"] == job.normalise
+        and (seed.facts["final"] or not job.final_episodes)
     ]
-    every, agent = stack.members(job.config, job.seeds), jobs.portable(job.agent)
+    every = stack.members(job.config, job.seeds)
+    agent = {"name": jobs.portable(job.agent)} | results.own_file(job.agent_sha256)
     wanted = [manifests.member_of(every, i) for i in range(job.members)]
     frozen = {k: manifests.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
 
     def answered(member):
         config = frozen | {k: v for k, v in member.items() if k in frozen}
-        return (member["seed"], {"name": agent, "config": config}) in there
+        return (member["seed"], agent | {"config": config}) in there
 
     return [member for member in wanted if not answered(member)]
 

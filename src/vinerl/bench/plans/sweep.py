@@ -21,34 +21,39 @@ from typing import Any
 
 from vinerl.bench.plans import crew
 from vinerl.bench.plans.crew import Submit
-from vinerl.bench.plans.entries import Entry, check, ended, read_toml, shared_name, to_do, twins
+from vinerl.bench.plans.entries import (
+    KINDS,
+    Entry,
+    check,
+    check_kinds,
+    ended,
+    read_toml,
+    shared_name,
+    to_do,
+    twins,
+)
 from vinerl.bench.run import jobs, material
 from vinerl.bench.run.progress import Progress
 from vinerl.errors import InputError
 from vinerl.train import stack
 
-KINDS = {
-    "agent": (str, "a name"),
+FILE = KINDS | {
     "task": (str, "a name"),
-    "tasks": (list, "a list of names"),
     "data": (str, "a file's name"),
-    "seeds": (list, "a list of whole numbers"),
-    "steps": (int, "a whole number"),
-    "run": (dict, "a table of options"),
-    "common": (dict, "a table of fields"),
     "grid": (list | dict, "a list of tables, or a table of lists"),
 }
-INSIDE = {"tasks": str, "seeds": int, "grid": dict}  # of a list
 
 
 def read(path: Path) -> list[Entry]:
     """Every cell in order, all of it checked before anything runs."""
     spec = read_toml(path)
-    _check_kinds(path, spec)
+    _check(path, spec)
     with _told(f"{path}: grid"):
         common, grid = _cells(spec)
     common = spec.get("common", {}) | common
     data = Path(spec["data"]).resolve() if "data" in spec else None
+    if data and not data.exists():
+        raise InputError(f"{path}: data = {spec['data']!r}: there is no {data}")
     found = []
     for task, (number, own) in product(_tasks(spec), enumerate(grid)):
         agent = own.get("agent", spec.get("agent", "vine"))
@@ -65,16 +70,8 @@ def read(path: Path) -> list[Entry]:
     return found
 
 
-def _check_kinds(path: Path, spec: dict[str, Any]) -> None:
-    for key, value in spec.items():
-        if key not in KINDS:
-            raise InputError(f"{path}: unknown key {key!r}; there are {', '.join(KINDS)}")
-        kind, words = KINDS[key]
-        parts = value if isinstance(value, list) else []
-        if not isinstance(value, kind) or not all(isinstance(x, INSIDE[key]) for x in parts):
-            raise InputError(f"{path}: {key} = {value!r}: expected {words}")
-        if key in INSIDE and not value:
-            raise InputError(f"{path}: {key} is empty")
+def _check(path: Path, spec: dict[str, Any]) -> None:
+    check_kinds(str(path), spec, FILE)
     if missing := sorted({"seeds", "steps"} - set(spec)):
         raise InputError(f"{path}: has no {', '.join(missing)}")
     if len({"task", "tasks", "data"} & set(spec)) != 1:

@@ -6,7 +6,8 @@ ablation.md      each combination at its best alpha, and differences of samplers
 ablation.png     all of it against alpha
 
 The combinations are the runs of the queue whose grid names a sampler and that are evaluated on the
-way. Nothing is trained here: `vinerl reproduce ablation-sampler` does that.
+way. Where some were cut off, all are compared once more after the last evaluation that each of them
+has. Nothing is trained here: `vinerl reproduce ablation-sampler` does that.
 """
 
 import json
@@ -20,7 +21,7 @@ import numpy as np
 
 from vinerl import disk
 from vinerl.bench.numbers import results, stats, summary
-from vinerl.bench.numbers.results import Cell
+from vinerl.bench.numbers.results import Cell, Seed
 from vinerl.bench.numbers.stats import Estimate
 from vinerl.bench.numbers.summary import Row
 from vinerl.bench.plans import queue
@@ -50,6 +51,14 @@ class Variant(NamedTuple):
     def there(self) -> dict[float, Cell]:
         return {alpha: cell for alpha, cell in self.cells.items() if cell}
 
+    def filled(self, other: "Variant") -> "Variant":
+        """What is missing taken from another."""
+        return self._replace(cells={a: cell or other.cells[a] for a, cell in self.cells.items()})
+
+    def until(self, step: int) -> "Variant":
+        cut = lambda cell: cell and Cell(cell.recipe, [until(seed, step) for seed in cell.seeds])
+        return self._replace(cells={alpha: cut(cell) for alpha, cell in self.cells.items()})
+
     @property
     def best(self) -> float | None:
         """The alpha of the highest success at the end; of equals, of the higher curve."""
@@ -66,6 +75,13 @@ class Block(NamedTuple):
     task: str
     steps: int
     variants: list[Variant]
+    of: int | None = None  # steps that were asked for, where runs that were cut off are compared
+
+    @property
+    def shared(self) -> str:
+        """What else is changed in all of it."""
+        others = {variant.other for variant in self.variants}
+        return others.pop() if len(others) == 1 else ""
 
 
 class Gap(NamedTuple):
@@ -81,7 +97,7 @@ class Gap(NamedTuple):
 
 def cost(folder: Path) -> str:
     found = blocks(folder)
-    cells = [cell for b in found for v in b.variants for cell in v.cells.values()]
+    cells = [cell for b in found if not b.of for v in b.variants for cell in v.cells.values()]
     there = sum(cell is not None for cell in cells)
     return (
         f"nothing is trained: {there} of {len(cells)} cells are published and compared, in seconds"
@@ -99,7 +115,7 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
     text = ablation_page.markdown(found)
     disk.write(page, text.encode())
     print(text)
-    drawn = [block for block in found if any(variant.there for variant in block.variants)]
+    drawn = list(filter(gaps, found))
     return [raw, page, *([ablation_figure.draw(drawn, out / "ablation.png")] if drawn else [])]
 
 
@@ -108,21 +124,60 @@ def about_success(entry: Entry) -> bool:
 
 
 def blocks(folder: Path, chosen: Callable[[Entry], bool] = about_success) -> list[Block]:
-    rows = alike(summary.rows(results.read(folder)))
+    rows = summary.rows(results.read(folder))
     entries = list(filter(chosen, queue.read(folder / "queue.toml")))
     about = lambda entry: (entry.group, entry.task, entry.steps)
-    return [
-        Block(*key, [_variant(entry, rows) for entry in of]) for key, of in groupby(entries, about)
-    ]
+    found: list[Block] = []
+    for key, several in groupby(entries, about):
+        of = list(several)
+        found.append(Block(*key, [_variant(entry, alike(rows), entry.steps) for entry in of]))
+        found += so_far(found[-1], of, rows)
+    return found
 
 
-def alike(rows: Sequence[Row]) -> list[Row]:
-    """Of each task, length and data seed those on the same data under the same protocol: where most
-    seeds are.
+def so_far(block: Block, entries: Sequence[Entry], rows: Sequence[Row]) -> list[Block]:
+    """All of a block after the last evaluation that each has, if runs of it were cut off and that
+    compares any."""
+    short = {row.steps for row in rows if row.steps < block.steps and cut_off(row.cell)}
+    kept = [row for row in rows if row.steps == block.steps or cut_off(row.cell)]
+    kept, variants = alike(kept, lengths=False), block.variants
+    for steps in (block.steps, *sorted(short, reverse=True)):
+        others = [_variant(entry, kept, steps) for entry in entries]
+        variants = [one.filled(other) for one, other in zip(variants, others, strict=True)]
+    cells = [cell for variant in variants for cell in variant.there.values()]
+    if not any(map(cut_off, cells)):
+        return []
+    step = min(seed.facts["curve"]["step"][-1] for cell in cells for seed in cell.seeds)
+    variants = [variant.until(step) for variant in variants]
+    found = block._replace(steps=step, variants=variants, of=block.steps)
+    return [found] if gaps(found) else []
+
+
+def cut_off(cell: Cell) -> bool:
+    """Whether all of its runs were evaluated on the way, and none at the end."""
+    return all(seed.facts["curve"]["step"] and not seed.facts["final"] for seed in cell.seeds)
+
+
+def until(seed: Seed, step: int) -> Seed:
+    """As it was at an evaluation on its way; what is kept of its last line alone stays."""
+
+    def cut(series: dict[str, list]) -> dict[str, list]:
+        count = sum(at <= step for at in series["step"])
+        return {name: values[:count] for name, values in series.items()}
+
+    told = seed.facts["metrics"]
+    told = told | {name: cut(of) for name, of in told.items() if isinstance(of, dict)}
+    facts = {"curve": cut(seed.facts["curve"]), "metrics": told, "final": None}
+    return seed._replace(facts=seed.facts | facts)
+
+
+def alike(rows: Sequence[Row], lengths: bool = True) -> list[Row]:
+    """Of each task, data seed and perhaps length those on the same data under the same protocol:
+    where most seeds are.
 
     What another dataset does to a cell is not what its sampler does.
     """
-    about = lambda recipe: (recipe["task"], recipe["steps"], results.data_seed(recipe))
+    about = lambda recipe: (recipe["task"], lengths and recipe["steps"], results.data_seed(recipe))
     where = lambda row: about(row.cell.recipe)
     setting = lambda row: json.dumps([row.cell.recipe[name] for name in SETTING], sort_keys=True)
     seeds = Counter[tuple[Any, str]]()
@@ -132,7 +187,7 @@ def alike(rows: Sequence[Row]) -> list[Row]:
     return [row for row in rows if most[where(row)] == setting(row)]
 
 
-def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
+def _variant(entry: Entry, rows: Sequence[Row], steps: int) -> Variant:
     """With the seeds that the queue asks for: more of them at one alpha would favour or harm it."""
     config = vars(jobs.resolve(entry.request).config)
     alphas = config["alpha"] if isinstance(config["alpha"], tuple) else (config["alpha"],)
@@ -142,7 +197,7 @@ def _variant(entry: Entry, rows: Sequence[Row]) -> Variant:
 
     def cell(alpha: float) -> Cell | None:
         agent = {"name": entry.agent, "config": asked | {"alpha": alpha}}
-        wanted = {"task": entry.task, "steps": entry.steps, "agent": agent}
+        wanted = {"task": entry.task, "steps": steps, "agent": agent}
         found = [row.cell for row in rows if wanted.items() <= row.cell.recipe.items()]
         found = [cell for cell in found if results.data_seed(cell.recipe) == entry.data_seed]
         plain = [cell for cell in found if not {"pretrain", "online"} & set(cell.recipe)]
@@ -177,6 +232,7 @@ def lines(found: Sequence[Block]) -> Iterator[dict[str, Any]]:
         for variant in block.variants:
             for alpha, cell in variant.there.items():
                 about = {"group": block.group, "task": block.task, "steps": block.steps}
+                about |= {"of": block.of} if block.of else {}
                 about |= {"sampler": variant.sampler, "regulariser": variant.regulariser}
                 about |= {"other": variant.other, "alpha": alpha}
                 seen = measures(cell)

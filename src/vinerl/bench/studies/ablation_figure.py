@@ -10,7 +10,7 @@ from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, plt, save
 from vinerl.bench.run import tasks
 from vinerl.bench.studies.ablation import MEASURES, Block, Variant, kind, measures
-from vinerl.bench.studies.table1 import length
+from vinerl.bench.studies.ablation_page import steps
 
 LOOK: dict[str, dict[str, Any]] = {
     "vine": {"ls": "-", "marker": "o"},
@@ -21,8 +21,7 @@ ASIDE = {"vine": 0.97, "euler": 1.03}  # so that points on one alpha do not hide
 
 def draw(found: Sequence[Block], path: Path) -> Path:
     """What is missing is not drawn."""
-    shown = [v for block in found for v in block.variants if v.there]
-    kinds = list(dict.fromkeys(map(_kind, shown)))
+    kinds = list(dict.fromkeys(_kind(v, b) for b in found for v in b.variants if v.there))
     colour = {kind: COLOURS[i % len(COLOURS)] for i, kind in enumerate(kinds)}
     with plt.rc_context(STYLE):
         size = (2.9 * len(MEASURES), 2.6 * len(found) + 0.6)
@@ -30,7 +29,7 @@ def draw(found: Sequence[Block], path: Path) -> Path:
         for row, block in zip(grid, found, strict=True):
             for axes, (name, heading) in zip(row, MEASURES.items(), strict=True):
                 for variant in (v for v in block.variants if v.there):
-                    _line(axes, variant, name, colour[_kind(variant)])
+                    _line(axes, variant, name, colour[_kind(variant, block)])
                 axes.set_title(heading, loc="left")
                 axes.set(xscale="log", xlabel="alpha")
                 _ticks(axes, block)
@@ -38,8 +37,8 @@ def draw(found: Sequence[Block], path: Path) -> Path:
                     axes.set_ylim(-0.03, 1.03)
                 elif axes.lines:
                     axes.set_yscale("log")
-            about = f"{tasks.short(block.task)}\n{length(block.steps)} steps"
-            row[0].set_ylabel(about, fontsize=6.5)
+            about = [tasks.short(block.task), kind(steps(block), block.shared)]
+            row[0].set_ylabel("\n".join(about), fontsize=6.5)
         sign = lambda label, **look: grid[0, 0].plot([], [], label=label, **look)[0]
         handles = [sign(kind, color=colour[kind], lw=3) for kind in kinds]
         handles += [sign(sampler, color="black", **look) for sampler, look in LOOK.items()]
@@ -51,8 +50,9 @@ def draw(found: Sequence[Block], path: Path) -> Path:
         return save(figure, path, head=words, dpi=110)
 
 
-def _kind(variant: Variant) -> str:
-    return kind(variant.regulariser, variant.other)
+def _kind(variant: Variant, block: Block) -> str:
+    """What tells it from the others of its row, its sampler apart."""
+    return kind(variant.regulariser, "" if block.shared else variant.other)
 
 
 def _line(axes, variant: Variant, name: str, colour: str) -> None:

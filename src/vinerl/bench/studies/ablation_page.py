@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from vinerl.bench.numbers.results import length
 from vinerl.bench.numbers.stats import bootstrap
 from vinerl.bench.numbers.summary import NONE
 from vinerl.bench.studies.ablation import MEASURES, Block, Gap, Variant, gaps, measures
-from vinerl.bench.studies.table1 import length
 from vinerl.bench.studies.table1_page import grid
 
 HEAD = ["sampler", "regulariser", "other", "best alpha", "seeds", *MEASURES.values()]
@@ -25,19 +25,30 @@ With 2 seeds it is never below 0.5, with 4 never below 0.125: whatever the inter
 seeds cannot settle one comparison."""
 
 
+SHORT = """Runs were cut off: everything after the last evaluation on the way that each of them has,
+with the few episodes of such an evaluation, also of runs that ended. Of the gradient at the first
+estimate only the last line of a log is kept: it is from there."""
+
+
 def markdown(found: Sequence[Block]) -> str:
     text, tests = [INTRO], []
     for block in found:
         made = gaps(block)
-        text += [f"## {block.group}: {block.task}, {length(block.steps)} steps", ""]
+        text += [f"## {block.group}: {block.task}, {steps(block)}", ""]
+        text += [SHORT, ""] if block.of else []
         text += [grid([HEAD, *map(_row, block.variants)]), "", "Seed by seed:", ""]
         text += [grid([GAPS, *map(_gap, made)]) if made else f"{NONE} (no pair is there)", ""]
         tests += made
     return "\n".join([*text, "## How many tests", "", counted(tests), ""])
 
 
+def steps(block: Block) -> str:
+    whole = f" of {length(block.of)}" if block.of else ""
+    return f"{length(block.steps)}{whole} steps"
+
+
 def counted(tests: Sequence[Gap]) -> str:
-    apart = sum(not gap.difference.low <= 0 <= gap.difference.high for gap in tests)
+    apart = sum(not gap.difference.low <= 1e-9 or not gap.difference.high >= -1e-9 for gap in tests)
     words = f"Differences looked at: {len(tests)}, {apart} of them with no 0 in their interval."
     return f"{words} {DOUBT}" if tests else words
 

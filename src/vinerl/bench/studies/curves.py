@@ -7,6 +7,7 @@ curves.png     a panel a task; of more cells than there are colours, those as pu
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
@@ -57,7 +58,14 @@ def panels(folder: Path) -> list[Panel]:
         raise InputError(
             f"{folder} has no curves; vinerl results add RUN --folder {folder} does it"
         )
-    return [_panel(task, list(of)) for task, of in groupby(rows, lambda row: row.task)]
+    return [_panel(task, _named(list(of))) for task, of in groupby(rows, lambda row: row.task)]
+
+
+def _named(rows: list[Row]) -> list[Row]:
+    """A task's, with their lengths where one name has several."""
+    count = Counter(row.name for row in rows)
+    longer = lambda row: f"{row.name}, to {row.length}" if count[row.name] > 1 else row.name
+    return [row._replace(name=longer(row)) for row in rows]
 
 
 def _panel(task: str, rows: list[Row]) -> Panel:
@@ -94,11 +102,13 @@ def told(found: Sequence[Panel]) -> list[dict[str, Any]]:
 def markdown(found: Sequence[Panel]) -> str:
     rows = [
         "Mean success and 95% bootstrap interval over seeds, at the steps for which there are "
-        f"published curves too. Ours on our data; the others are {reference.QAM}.",
+        "published curves too or, of a task without any, at the end. Ours on our data; the others "
+        f"are {reference.QAM}.",
     ]
     for panel in found:
         steps = sorted({int(s) for curve in panel.published.values() for s in curve.steps})
-        head = " | ".join(f"{step // 1000}k" for step in steps)
+        steps = steps or sorted({row.steps for row in panel.rows})
+        head = " | ".join(map(results.length, steps))
         rows += ["", f"| {panel.task} | seeds | {head} |", "|---" * (len(steps) + 2) + "|"]
         for row in panel.rows:
             curve = row.lines["success"]

@@ -1,12 +1,15 @@
 """A study's raw numbers: one object a line, added to as they are measured."""
 
 import json
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from vinerl import disk
 from vinerl.errors import InputError
+
+Line = dict[str, Any]
 
 
 def read(path: Path, origin: dict[str, Any]) -> list[dict[str, Any]]:
@@ -23,6 +26,16 @@ def read(path: Path, origin: dict[str, Any]) -> list[dict[str, Any]]:
             how = "remove this line, and it is measured again"
             raise InputError(f"{path}: line {number} is damaged ({error!r}); {how}") from error
     return found
+
+
+def named(found: Iterable[dict[str, Any]], of: str, members: Sequence[str]) -> list[Line]:
+    """A run's lines under the names that its members have now, who are in turn for each `of`."""
+    turn: Counter[Any] = Counter()
+    told = []
+    for line in found:
+        told.append(line | {"run": members[turn[line.get(of)]]})
+        turn[line.get(of)] += 1
+    return told
 
 
 def append(path: Path, origin: dict[str, Any], lines: Iterable[dict[str, Any]]) -> None:

@@ -14,14 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from vinerl import disk
-from vinerl.bench.numbers.results import Cell
+from vinerl.bench.numbers.results import Cell, length
 from vinerl.bench.numbers.stats import Estimate, bootstrap
 from vinerl.bench.numbers.summary import NONE
 from vinerl.bench.plans.entries import Entry
 from vinerl.bench.studies import ablation
 from vinerl.bench.studies.ablation import Block, Variant
 from vinerl.bench.studies.precision import ESTIMATE, GRADIENT, series
-from vinerl.bench.studies.table1 import length
 from vinerl.bench.studies.table1_page import grid
 from vinerl.errors import InputError
 
@@ -92,6 +91,11 @@ def _late(cell: Cell, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Steps [N] and values [S, N] after the beginning."""
     told = series(cell, name)
     steps = told[0][0]
+    if not all(np.array_equal(x, steps) for x, _ in told):
+        raise InputError(
+            f"{cell.seeds[0].path.parent}: its seeds were logged at different steps, so their "
+            "spikes cannot be counted together; run them with one --log-every"
+        )
     late = steps > BEGINNING * cell.recipe["steps"]
     values = np.array([y[late] for _, y in told])
     return steps[late], np.where(np.isnan(values), np.inf, values)
@@ -174,7 +178,7 @@ def _every(there: Sequence[Sequence[Variant]]) -> str:
 
 
 def _lines(axes, variant: Variant, name: str) -> None:
-    from matplotlib.ticker import NullFormatter
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     from vinerl.bench.pictures.plots import COLOURS
 
@@ -183,5 +187,8 @@ def _lines(axes, variant: Variant, name: str) -> None:
     for i, (x, y) in enumerate(series(cell, name)):
         axes.plot(x, y, color=COLOURS[i % len(COLOURS)], lw=0.8)
     axes.set_yscale("log")
+    if name == ESTIMATE:  # a decade or two, of which powers of ten alone would tell little
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
+        axes.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")

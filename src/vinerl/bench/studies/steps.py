@@ -61,8 +61,9 @@ def reproduce(
         loaded = runs.load(run)
         origin = origin_of(run, loaded, episodes)
         look(run, name, loaded, raw, ways, origin, show)
-        found += lines.read(raw, origin)
-        drawn += lines.read(ways, origin)
+        members = trained.members(run, name)
+        found += lines.named(lines.read(raw, origin), "k", members)
+        drawn += lines.named(lines.read(ways, origin), "run", members)
     disk.write(said, markdown(found).encode())
     show(markdown(found))
     return [raw, ways, said, draw(found, drawn, footnotes(chosen), out / "steps.png")]
@@ -168,18 +169,18 @@ def _cell(success: np.ndarray) -> str:
 
 def draw(found: Lines, drawn: Lines, foot: Sequence[str], path: Path) -> Path:
     """Success and distance by k; beside them the first seed's paths of every run."""
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
+    from vinerl.bench.pictures.plots import GRID, STYLE, band, looks, plt, save
 
     names = list(dict.fromkeys(line["run"] for line in drawn))
     with plt.rc_context(STYLE):
         width = 2 + len(names)
         figure, grid = plt.subplots(1, width, figsize=(3.1 * width, 3.3), **GRID)
-        for colour, (name, ks, success) in zip(COLOURS, table(found), strict=False):
-            band(grid[0, 0], np.array(ks), success, name, colour)
-        for colour, name in zip(COLOURS, names, strict=False):
+        for (name, ks, success), how in zip(table(found), looks(len(names)), strict=True):
+            band(grid[0, 0], np.array(ks), success, name, *how)
+        for name, how in zip(names, looks(len(names)), strict=True):
             every = np.array([line["path"] for line in drawn if line["run"] == name])
             apart = np.linalg.norm(every - every[:, -1:], axis=-1).mean(axis=2)
-            band(grid[0, 1], np.arange(1, apart.shape[1] + 1), apart.T, name, colour)
+            band(grid[0, 1], np.arange(1, apart.shape[1] + 1), apart.T, name, *how)
         for axes, name in zip(grid[0, 2:], names, strict=True):
             _paths(axes, np.array(next(x["path"] for x in drawn if x["run"] == name)))
             axes.set_title(f"{name}: $a_1 \\ldots a_K$ in the first state", loc="left")

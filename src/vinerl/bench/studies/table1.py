@@ -14,7 +14,7 @@ import numpy as np
 from vinerl import disk
 from vinerl.bench.numbers import beside, reference, results, stats, summary
 from vinerl.bench.numbers.reference import FINAL, Key, Published, Score
-from vinerl.bench.numbers.results import Cell, Seed
+from vinerl.bench.numbers.results import Cell, Seed, length
 from vinerl.bench.pictures import show
 from vinerl.bench.plans import queue
 from vinerl.bench.plans.entries import Entry
@@ -74,8 +74,8 @@ def cost(folder: Path) -> str:
     rows.append((ALL, *_costs(sums), ""))
     words = (
         "Nothing is trained: published cells are assembled, in seconds. The rest with "
-        f"{len(SEEDS)} seeds in bfloat16 on an H200, by the queue's estimates (VINE's step is "
-        "measured, the others' are counted), once the data are there:"
+        f"{len(SEEDS)} seeds in bfloat16 on an H200, by the queue's estimates (steps as they were "
+        "measured at antmaze sizes), once the data are there:"
     )
     return f"{words}\n{show.table(rows)}"
 
@@ -91,7 +91,8 @@ def _rest(cells: Cells, domain: str, steps: int) -> tuple[int, float]:
     for agent in AGENTS:
         for task in TASKS:
             there = cells.get((Key(agent, domain, task), steps), ())
-            known = {seed.seed for cell in there for seed in cell.seeds}
+            most = max((cell.seeds for cell in there), key=len, default=[])
+            known = {seed.seed for seed in most}
             if missing := tuple(seed for seed in SEEDS if seed not in known):
                 rest.append(_seconds(task_name(domain, task), agent, missing, steps))
     return len(rest), sum(rest)
@@ -186,10 +187,6 @@ def published(key: Key, steps: int) -> Published | None:
     every = [published(Key(key.agent, d, t), FINAL) for d in DOMAINS for t in TASKS]
     means = np.array([found.score.mean for found in every if found])
     return Published(Score(*map(float, stats.overall_mean(means))), None, reference.PAPER)
-
-
-def length(steps: int) -> str:
-    return f"{steps // 1_000_000}M" if steps % 1_000_000 == 0 else f"{steps / 1000:g}k"
 
 
 def _about(key: Key, whose: str, steps: int) -> tuple[str, int | None, str, str, int]:

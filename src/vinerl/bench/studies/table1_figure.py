@@ -8,10 +8,10 @@ import numpy as np
 
 from vinerl.bench.numbers import beside, reference, results, summary
 from vinerl.bench.numbers.reference import FINAL, Key
-from vinerl.bench.numbers.results import Seed
+from vinerl.bench.numbers.results import Seed, length
 from vinerl.bench.numbers.summary import Row
 from vinerl.bench.run import tasks
-from vinerl.bench.studies.table1 import AGENTS, length
+from vinerl.bench.studies.table1 import AGENTS
 
 EVERY = 50_000  # steps between the evaluations of others
 ACROSS = 4

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from vinerl.bench.numbers import beside, reference
 from vinerl.bench.numbers.beside import Pair
 from vinerl.bench.numbers.reference import FINAL
+from vinerl.bench.numbers.results import length
 from vinerl.bench.numbers.summary import NONE
 from vinerl.bench.run.tuned import DOMAINS
-from vinerl.bench.studies.table1 import AGENTS, ALL, PLACES, Number, length
+from vinerl.bench.studies.table1 import AGENTS, ALL, PLACES, Number
 
 MARKS = {"inside": "in", "outside": "**out**", "alone": "alone"}
 USUAL = "bfloat16"

@@ -6,7 +6,7 @@ from pathlib import Path
 from vinerl.bench.plans.entries import ended
 from vinerl.bench.run import jobs, running
 from vinerl.bench.run.jobs import Request
-from vinerl.bench.run.runs import Run
+from vinerl.bench.run.runs import Run, groups
 
 RUNS = Path("runs/samplers")
 SAMPLERS = ("vine", "euler")
@@ -19,6 +19,13 @@ def cost(given: Sequence[Path], at: Path = RUNS) -> str:
         return "no training"
     minutes = MINUTES * len(missing)
     return f"the default job with {' and '.join(missing)}: about {minutes} minutes on two cores"
+
+
+def members(run: Run, name: str) -> list[str]:
+    """Of each member the run's name, and what tells it from others of its stack but its seed."""
+    told = groups(run.manifest["members"])
+    setting = {i: title for title, several in told.items() for i in several}
+    return [", ".join(filter(None, (name, setting[i]))) for i in range(len(setting))]
 
 
 def chosen(given: Sequence[Path], folder: Path | None, at: Path = RUNS) -> list[Run]:

@@ -58,7 +58,7 @@ def reproduce(
         if missing := [step for step in saved(run) if step not in there]:
             for new in measure(run, name, missing, show):
                 lines.append(raw, origin, new)
-        found += lines.read(raw, origin)
+        found += lines.named(lines.read(raw, origin), "step", trained.members(run, name))
     disk.write(table, markdown(found).encode())
     show(markdown(found))
     return [raw, table, draw(found, chosen, out / "variance.png")]
@@ -160,23 +160,34 @@ def markdown(found: Lines) -> str:
     return "\n".join(rows) + "\n"
 
 
+def _groups(names: Sequence[str]) -> dict[str, list[int]]:
+    """The members of each name."""
+    return {name: [i for i, other in enumerate(names) if other == name] for name in names}
+
+
 def draw(found: Lines, chosen: Sequence[Run], path: Path) -> Path:
-    from vinerl.bench.pictures.plots import COLOURS, GRID, STYLE, band, plt, save
+    from vinerl.bench.pictures.plots import GRID, STYLE, band, looks, plt, save
 
     with plt.rc_context(STYLE):
         figure, grid = plt.subplots(1, 4, figsize=(13, 3.1), **GRID)
         spread, noise, ratio, arriving = grid[0]
-        for colour, name, run in zip(COLOURS, runs.names(chosen), chosen, strict=False):
+        parts = [
+            (run, name, of)
+            for run, own in zip(chosen, runs.names(chosen), strict=True)
+            for name, of in _groups(trained.members(run, own)).items()
+        ]
+        for (run, name, of), (colour, stroke) in zip(parts, looks(len(parts)), strict=True):
             x, y = column(found, name, "spread")
             spread.fill_between(x, *y[:, :, [0, 2]].mean(axis=1).T, color=colour, alpha=0.12, lw=0)
-            band(spread, x, y[:, :, 1], name, colour)
+            band(spread, x, y[:, :, 1], name, colour, stroke)
             (_, signals), (_, noises) = (column(found, name, n) for n in ("signal", "noise"))
-            band(noise, x, noises, name, colour)
-            band(ratio, x, noises / signals, name, colour)
+            band(noise, x, noises, name, colour, stroke)
+            band(ratio, x, noises / signals, name, colour, stroke)
             _, norms = metrics.curve(run.metrics, "grad_norm/step")
             if len(norms):
-                last = np.where(norms[-1] > 0, norms[-1], np.nan).T  # 0 has no place on a log scale
-                band(arriving, np.arange(len(last)), last, name, colour)
+                last = norms[-1][of].T
+                last = np.where(last > 0, last, np.nan)  # 0 has no place on a log scale
+                band(arriving, np.arange(len(last)), last, name, colour, stroke)
         spread.set_title("spread of actions in one state", loc="left")
         noise.set_title("noise of the actor's gradient", loc="left")
         ratio.set_title("noise / signal", loc="left")

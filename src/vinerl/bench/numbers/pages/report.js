@@ -8,7 +8,7 @@ const cells = new Map(data.cells.map((cell) => [cell.id, cell]));
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const [table, filter, dialog] = ["table", "filter", "origin"].map(byId);
 const namespace = document.querySelector("svg").namespaceURI;
-const DASHES = ["none", "7 4", "2 3", "9 3 2 3"];
+const DASHES = ["none", "7 4", "2 3", "9 3 2 3", "14 4", "9 3 2 3 2 3", "1 5", "4 2"];
 const COLOURS = 6;
 const CROWD = 6; // lines in a plot from which bands hide more than they show
 const NONE = "–";
