@@ -35,13 +35,13 @@ def publish(
 ) -> None:
     """A file for each seed with its score at the end, or of the last evaluation if it was cut off;
     on the way all of them had the same."""
-    config = vars(jobs.resolve(jobs.Request(agent=agent, task=task, fields=fields or {})).config)
-    frozen = {k: manifests.freeze(v) for k, v in config.items() if k not in results.HOW}
+    job = jobs.resolve(jobs.Request(agent=agent, task=task, fields=fields or {}))
+    frozen = {k: manifests.freeze(v) for k, v in vars(job.config).items() if k not in results.HOW}
     whole = {
         "task": task,
         "data": {"origin": "official", "sha256": "d" * 64},
         "simulator": {"mujoco": "3.2.7", "ogbench": "1.2.2"},
-        "protocol": {"eval_episodes": 10, "final_episodes": 50, "normalise": "none"},
+        "protocol": {"eval_episodes": 10, "final_episodes": 50, "normalise": job.normalise},
         "agent": {"name": agent, "config": frozen},
         "steps": steps,
     } | recipe

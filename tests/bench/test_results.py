@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cells
 from vinerl import disk
 from vinerl.agents import AGENTS
 from vinerl.bench.numbers import publishing, results, summary
@@ -328,6 +329,17 @@ def test_a_normalised_run_is_not_as_published_and_says_so(run, tmp_path):
     (row,) = summary.rows(results.read(tmp_path / "results"))
     assert row.name == "vine, normalise standard"
     assert row.published is None
+
+
+def test_on_the_default_job_it_is_not_to_normalise_that_is_said(tmp_path):
+    task = "pointmaze-medium-navigate-singletask-task1-v0"
+    how = {"eval_episodes": 10, "final_episodes": 50}
+    for steps, normalise in ((6000, "standard"), (7000, "none")):
+        cells.publish(
+            tmp_path, "vine", task, steps, {0: 1.0}, protocol=how | {"normalise": normalise}
+        )
+    names = results.names(results.cells(results.read(tmp_path)))
+    assert sorted(names) == ["vine", "vine, normalise none"]
 
 
 def test_cells_that_differ_in_episodes_alone_have_names_of_their_own(run, tmp_path):

@@ -175,11 +175,18 @@ def data_seed(recipe: dict[str, Any]) -> int:
     return recipe["data"].get("recipe", {}).get("seed", 0)
 
 
+def normalised(recipe: dict[str, Any]) -> str | None:
+    """How observations were normalised, where it is not as the task would have it."""
+    how = recipe["protocol"]["normalise"]
+    usual = jobs.usual_normalise(recipe["agent"]["name"], tasks.named(recipe["task"]))
+    return how if how != usual else None
+
+
 def which_data(recipe: dict[str, Any]) -> str:
     """Words to put behind a name, where the data are not the usual ones."""
-    seed, how = data_seed(recipe), recipe["protocol"]["normalise"]
+    seed, how = data_seed(recipe), normalised(recipe)
     words = [f"data seed {seed}"] if seed else []
-    words += [f"normalise {how}"] if how != "none" else []
+    words += [f"normalise {how}"] if how else []
     return "".join(f", {word}" for word in words)
 
 

@@ -49,7 +49,7 @@ class Row(NamedTuple):
 
 def as_published(recipe: dict[str, Any]) -> bool:
     """Whether nothing was changed, and nothing done before or after the training."""
-    apart = {"pretrain", "online"} & set(recipe) or recipe["protocol"]["normalise"] != "none"
+    apart = {"pretrain", "online"} & set(recipe) or results.normalised(recipe)
     return not apart and results.label(recipe) == recipe["agent"]["name"]
 
 

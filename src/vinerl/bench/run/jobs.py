@@ -233,6 +233,12 @@ def usual(name: str, task: tasks.Task) -> dict[str, Any]:
     return {k: v for k, v in chosen.items() if k not in tuned.plain(name, task)}
 
 
+def usual_normalise(name: str, task: tasks.Task) -> str:
+    """How an agent's observations are normalised on a task where nothing is said of it."""
+    row = tuned.row(name, task)
+    return (row.run if row else {}).get("normalise", DEFAULTS["normalise"])
+
+
 def resolve(request: Request) -> Job:
     default, make = agent(request.agent)
     name = request.task or (None if request.data else tasks.DEFAULT)
