@@ -249,10 +249,39 @@ def test_a_run_that_was_cut_off_is_not_looked_at_once_it_is_there_whole(folder):
     assert len(ablation.blocks(folder)) == 1
 
 
-def test_what_was_cut_off_on_other_data_is_left_out(folder):
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_what_was_cut_off_on_other_data_is_left_out(folder, seeds):
+    """Wherever most seeds are."""
     add(folder, "vine", 3.0, [0.4, 0.5], {200: 0.3})
-    add(folder, "euler", 3.0, [0.4], cut=400, data={"origin": "mine", "sha256": "e" * 64})
+    other = {"origin": "mine", "sha256": "e" * 64}
+    add(folder, "euler", 3.0, [0.4] * seeds, {200: 0.3}, cut=400, data=other)
     assert len(ablation.blocks(folder)) == 1
+
+
+def test_runs_are_cut_where_all_of_them_were_evaluated(folder):
+    """200, 400 and 600 of one, 300 and 600 of the other, which went on to 900."""
+    add(folder, "vine", 3.0, [0.8, 0.8], {200: 0.1, 400: 0.3}, cut=600)
+    add(folder, "euler", 3.0, [0.9, 0.9], {300: 0.1, 600: 0.5, 900: 0.7})
+    _, short = ablation.blocks(folder)
+    assert short.steps == 600
+    assert float(ablation.gaps(short)[0].difference.value) == pytest.approx(0.8 - 0.5)
+
+
+def test_runs_that_were_never_evaluated_after_the_same_step_are_not_compared(folder):
+    add(folder, "vine", 3.0, [0.8, 0.8], {200: 0.1}, cut=400)
+    add(folder, "euler", 3.0, [0.9, 0.9], {300: 0.1, 900: 0.7})
+    add(folder, "euler", 10.0, [0.9, 0.9])  # never on its way
+    assert len(ablation.blocks(folder)) == 1
+
+
+def test_a_log_that_begins_after_the_cut_tells_nothing_of_it(folder):
+    late = {"actor/spread": {"step": [900], "value": [0.5]}}
+    late |= {"grad_norm/actor_max": {"step": [900], "value": [7.0]}}
+    add(folder, "vine", 3.0, [0.8, 0.8], {200: 0.1}, cut=400)
+    add(folder, "euler", 3.0, [0.9, 0.9], {400: 0.7}, late)
+    _, short = ablation.blocks(folder)
+    seen = ablation.measures(short.variants[1].there[3.0])
+    assert all(np.isnan(seen[name]).all() for name in ("spread", "gradient", "estimate"))
 
 
 def test_cells_on_other_data_are_not_compared(folder):

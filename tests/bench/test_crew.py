@@ -8,7 +8,6 @@ import pytest
 
 from vinerl.bench.plans import crew, entries, leash, sharing
 from vinerl.bench.plans.entries import Entry
-from vinerl.errors import InputError
 
 POINT = "pointmaze-medium-navigate-singletask-task1-v0"
 RUN = Entry("group", POINT, "vine", (0,), 1000)
@@ -92,10 +91,9 @@ def test_when_time_is_up_it_is_not_waited_for_and_the_failure_told(failing, monk
     assert time.monotonic() - until < 5
 
 
-def test_what_cannot_be_read_is_said_in_words(failing, monkeypatch):
-    def damaged(entry, out):
-        raise InputError("damaged")
-
-    of, _ = failing
-    monkeypatch.setattr(entries, "reached", damaged)
-    assert of(100) == (f"{RUN.name}: damaged", 0)
+def test_what_cannot_be_read_is_said_in_words(tmp_path):
+    (tmp_path / "manifest.json").write_text("{")
+    assert entries.reached(RUN, tmp_path) == 0
+    said = crew.finish(RUN, tmp_path, tmp_path)
+    assert said.startswith(f"{RUN.name}: ")
+    assert "manifest.json" in said

@@ -1,5 +1,6 @@
 """A flag beats the task's row, which beats the default; what cannot be is refused."""
 
+import shutil
 import sys
 from dataclasses import fields, replace
 from pathlib import Path
@@ -439,3 +440,7 @@ def test_what_an_agents_file_imports_may_lie_beside_it(tmp_path):
     (tmp_path / "helpers_of_mine.py").write_text(text)
     (tmp_path / "mine.py").write_text("from helpers_of_mine import MINE\n")
     assert jobs.agent(f"{tmp_path / 'mine.py'}:MINE")[0].weight == 0.1
+    other = tmp_path / "other"
+    shutil.copytree(tmp_path, other)
+    with pytest.raises(InputError, match=r"other.mine.py: importing helpers_of_mine would give it"):
+        jobs.agent(f"{other / 'mine.py'}:MINE")

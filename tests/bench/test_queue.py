@@ -221,13 +221,29 @@ def sections(*several):
 
 
 def test_entries_that_differ_in_what_comes_before_or_after_are_two(tmp_path):
-    text = sections((2000, ""), (2000, "pretrain = 100"), (2000, "online_steps = 500"))
+    online = "online_steps = 500"
+    text = sections(
+        (2000, ""),
+        (2000, "pretrain = 100"),
+        (2000, online),
+        (2000, f"{online}, utd = '4'"),
+        (2000, f"{online}, balanced = true"),
+        (2000, "normalise = 'standard'"),
+    )
     found = read(tmp_path, text)
     short = [entry.name.removeprefix("antmaze-large-navigate-task2-vine-") for entry in found]
-    assert short == ["2k", "pretrain-100-2k", "online-steps-500-2k"]
+    assert short == [
+        "2k",
+        "pretrain-100-2k",
+        "online-steps-500-2k",
+        "online-steps-500-utd-4-2k",
+        "online-steps-500-balanced-True-2k",
+        "normalise-standard-2k",
+    ]
     trained = [entry.cost().training for entry in found]
     assert trained[1] == pytest.approx(trained[0] * 2100 / 2000)
     assert trained[2] == pytest.approx(trained[0] * 2500 / 2000)
+    assert trained[3] == pytest.approx(trained[0] * 4000 / 2000)
     assert found[0].cost(done=9000).training == 0
     with pytest.raises(InputError, match="stands there twice"):
         read(tmp_path, sections((2000, ""), (2000, "eval_every = 0")))

@@ -3,6 +3,7 @@
 import hashlib
 import shutil
 import threading
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -315,6 +316,10 @@ def test_a_task_finds_its_folder_of_many_files_unless_there_is_the_one_file(tmp_
     assert found.turns.every == shards.EVERY
     first = {shards.turn(step, shards.EVERY, 2): found.turns(step) for step in (0, shards.EVERY)}
     assert [first[i].reward.argmax() for i in range(2)] == [1, 3]
+    resumed = material.data_of(replace(job, data=many))
+    assert [resumed.turns(step).reward.argmax() for step in (0, shards.EVERY)] == [
+        found.turns(step).reward.argmax() for step in (0, shards.EVERY)
+    ]
 
     (many / "pointmaze-medium-navigate-v0-001.npz").rename(many.parent / f"{job.task.dataset}.npz")
     single = material.data_of(job)

@@ -80,7 +80,7 @@ def finish(entry: Entry, folder: Path, data: Path, over: Over = lambda: False) -
             return ""
         except (InputError, OSError) as error:
             why = f"{entry.name}: {error}"
-            further = _reached(entry, folder) > best
+            further = entries.reached(entry, folder) > best
             again = isinstance(error, leash.Failed) and error.crashed and (further or spare)
         if not again:
             return why
@@ -89,14 +89,6 @@ def finish(entry: Entry, folder: Path, data: Path, over: Over = lambda: False) -
         _pause(RECOVERY if by_mps() else 0.0, over)
         if over():
             return why
-
-
-def _reached(entry: Entry, folder: Path) -> int:
-    """The last step it tells of; of files that cannot be read, none."""
-    try:
-        return entries.reached(entry, folder)
-    except (InputError, OSError):
-        return 0
 
 
 def _pause(seconds: float, over: Over) -> None:

@@ -76,7 +76,7 @@ class Entry:
     def name(self) -> str:
         """Of the run's folder: what tells it from the others of its group."""
         parts = [v if isinstance(v, str) else f"{k}-{plain(v)}" for k, v in self.own.items()]
-        told = ("protocol", "pretrain", "online_steps", "normalise")
+        told = ("protocol", "pretrain", "online_steps", "utd", "balanced", "normalise")
         parts += [f"{name}-{self.run[name]}" for name in told if name in self.run]
         parts = [part.replace("_", "-") for part in parts]
         where = self.data.stem if self.data else tasks.short(self.task)
@@ -103,8 +103,9 @@ class Entry:
 
     def cost(self, done: int = 0) -> Cost:
         """About, once its data are there; of what is left after `done` steps."""
-        steps = max(0, self.job.pretrain + self.job.total - done)
-        return estimate.cost(self.agent, self.job.config, self.members, steps)
+        job = self.job
+        steps = max(0, job.pretrain + job.updates(job.total) - job.updates(done))
+        return estimate.cost(self.agent, job.config, self.members, steps)
 
 
 def plain(value: Any) -> str:
@@ -152,8 +153,9 @@ def check(entry: Entry) -> None:
 def twins(entries: Sequence[Entry]) -> tuple[Entry, Entry] | None:
     """The first that says the same as one before it, and that one."""
     found = [(entry, entry.job) for entry in entries]
-    length = lambda job: (job.pretrain, job.steps, job.total)
-    what = lambda job: (job.agent, job.task, job.data, job.config, *length(job))
+    online = lambda job: (job.online_steps, job.utd, job.balanced) if job.online_steps else ()
+    how = lambda job: (job.normalise, job.pretrain, job.steps, *online(job))
+    what = lambda job: (job.agent, job.task, job.data, job.config, *how(job))
     for i, (entry, job) in enumerate(found):
         for before, other in found[:i]:
             same = what(job) == what(other) and entry.data_seed == before.data_seed
@@ -210,13 +212,13 @@ def check_folder(entries: Sequence[Entry], out: Path) -> None:
 
 
 def reached(entry: Entry, out: Path) -> int:
-    """The last step that its log tells of; of a damaged one nothing, until the run is gone on with
-    and says so."""
-    if ended(out):
-        return entry.steps
+    """The last step that its log tells of; of files that cannot be read nothing, until the run is
+    gone on with and says so."""
     try:
+        if ended(out):
+            return entry.steps
         lines = Run(out).metrics
-    except InputError:
+    except (InputError, OSError):
         return 0
     return lines[-1]["step"] if lines else 0
 

@@ -34,6 +34,7 @@ DEFAULTS: dict[str, Any] = {
 LEAST = {"steps": 1, "eval_every": 0, "eval_episodes": 1, "final_episodes": 0}
 LEAST |= {"log_every": 1, "block": 1, "workers": 1, "shard_every": 1, "online_steps": 0}
 LEAST |= {"pretrain": 0, "stack": 0}
+BESIDE: set[str] = set()  # folders of agents' files, where what these import is looked for
 
 
 @dataclass(frozen=True)
@@ -215,14 +216,27 @@ def _module(where: str) -> Any:
             spec = importlib.util.spec_from_loader(name, loader)
             assert spec is not None
             module = sys.modules[name] = importlib.util.module_from_spec(spec)
-            beside = str(path.parent)  # what it imports may lie there
-            sys.path += [] if beside in sys.path else [beside]
+            _look_beside(path)
             loader.exec_module(module)
             return module
         _look_here()
         return importlib.import_module(where)
     except (ImportError, FileNotFoundError) as error:
         raise InputError(f"cannot import {where}: {error}") from error
+
+
+def _look_beside(agent: Path) -> None:
+    """What an agent's file imports may lie beside it, unless that name is another agent's."""
+    for path in agent.parent.glob("*.py"):
+        there = getattr(sys.modules.get(path.stem), "__file__", None)
+        if there and Path(there).resolve() != path and str(Path(there).parent) in BESIDE:
+            raise InputError(
+                f"{agent}: importing {path.stem} would give it {there}, which another agent has "
+                f"imported; rename {path.name}, or use another process"
+            )
+    beside = str(agent.parent)
+    BESIDE.add(beside)
+    sys.path += [] if beside in sys.path else [beside]
 
 
 def usual(name: str, task: tasks.Task) -> dict[str, Any]:

@@ -135,16 +135,17 @@ def _first(job: Job, paths: list[Path]) -> tuple[Transitions, int, Box | None]:
     """
     arrays, dropped = tasks.read(paths[0], job.drop_bad_rows)
     box = repair.box_of(arrays) if job.rescale_actions else None
-    others = paths[1:] if job.data or job.drop_bad_rows or job.rescale_actions else []
+    own = not job.task  # a task's run that is resumed has its data by path, too
+    others = paths[1:] if own or job.drop_bad_rows else []
     if others:
         print(f"looking through {len(paths)} files", flush=True)
         shards.alike(paths)
     for path in others:
         found, more = tasks.read(path, job.drop_bad_rows)
         dropped, box = dropped + more, box and box.around(repair.box_of(found))
-        if job.data:
-            own = repair.box_of(found) if job.rescale_actions else None
-            _share(job.config.horizon, tasks.load(found, path, None, own), path)
+        if own:
+            fitted = repair.box_of(found) if job.rescale_actions else None
+            _share(job.config.horizon, tasks.load(found, path, None, fitted), path)
     if job.drop_bad_rows:
         print(f"nothing NaN or infinite is learned from; rows left out: {dropped}", flush=True)
     return tasks.load(arrays, paths[0], job.task, box), dropped, box

@@ -55,6 +55,13 @@ class Variant(NamedTuple):
         """What is missing taken from another."""
         return self._replace(cells={a: cell or other.cells[a] for a, cell in self.cells.items()})
 
+    def evaluated(self) -> "Variant":
+        """Without what was not evaluated on its way."""
+        kept = {
+            alpha: cell if cell and on_the_way(cell) else None for alpha, cell in self.cells.items()
+        }
+        return self._replace(cells=kept)
+
     def until(self, step: int) -> "Variant":
         cut = lambda cell: cell and Cell(cell.recipe, [until(seed, step) for seed in cell.seeds])
         return self._replace(cells={alpha: cut(cell) for alpha, cell in self.cells.items()})
@@ -123,39 +130,55 @@ def about_success(entry: Entry) -> bool:
     return "sampler" in entry.own and entry.job.eval_every > 0
 
 
-def blocks(folder: Path, chosen: Callable[[Entry], bool] = about_success) -> list[Block]:
+def blocks(folder: Path) -> list[Block]:
     rows = summary.rows(results.read(folder))
-    entries = list(filter(chosen, queue.read(folder / "queue.toml")))
-    about = lambda entry: (entry.group, entry.task, entry.steps)
     found: list[Block] = []
+    for block, entries in sections(folder, rows, about_success):
+        found += [block, *so_far(block, entries, rows)]
+    return found
+
+
+def sections(
+    folder: Path, rows: Sequence[Row], chosen: Callable[[Entry], bool]
+) -> Iterator[tuple[Block, list[Entry]]]:
+    """Sections of the queue, a block a task, with what of them has ended."""
+    entries = filter(chosen, queue.read(folder / "queue.toml"))
+    about = lambda entry: (entry.group, entry.task, entry.steps)
+    there = alike(rows)
     for key, several in groupby(entries, about):
         of = list(several)
-        found.append(Block(*key, [_variant(entry, alike(rows), entry.steps) for entry in of]))
-        found += so_far(found[-1], of, rows)
-    return found
+        yield Block(*key, [_variant(entry, there, entry.steps) for entry in of]), of
 
 
 def so_far(block: Block, entries: Sequence[Entry], rows: Sequence[Row]) -> list[Block]:
     """All of a block after the last evaluation that each has, if runs of it were cut off and that
     compares any."""
-    short = {row.steps for row in rows if row.steps < block.steps and cut_off(row.cell)}
-    kept = [row for row in rows if row.steps == block.steps or cut_off(row.cell)]
-    kept, variants = alike(kept, lengths=False), block.variants
-    for steps in (block.steps, *sorted(short, reverse=True)):
+    shorter = lambda row: row.steps < block.steps and cut_off(row.cell)
+    kept = alike([r for r in rows if r.steps == block.steps or shorter(r)], lengths=False)
+    variants = [_variant(entry, kept, block.steps) for entry in entries]
+    for steps in sorted({row.steps for row in kept} - {block.steps}, reverse=True):
         others = [_variant(entry, kept, steps) for entry in entries]
         variants = [one.filled(other) for one, other in zip(variants, others, strict=True)]
+    variants = [variant.evaluated() for variant in variants]
     cells = [cell for variant in variants for cell in variant.there.values()]
-    if not any(map(cut_off, cells)):
+    shared = set[int].intersection(*map(on_the_way, cells)) if cells else set[int]()
+    if not shared or not any(map(cut_off, cells)):
         return []
-    step = min(seed.facts["curve"]["step"][-1] for cell in cells for seed in cell.seeds)
+    step = max(shared)
     variants = [variant.until(step) for variant in variants]
     found = block._replace(steps=step, variants=variants, of=block.steps)
     return [found] if gaps(found) else []
 
 
+def on_the_way(cell: Cell) -> set[int]:
+    """Steps after which all of its seeds were evaluated."""
+    return set.intersection(*(set(seed.facts["curve"]["step"]) for seed in cell.seeds))
+
+
 def cut_off(cell: Cell) -> bool:
-    """Whether all of its runs were evaluated on the way, and none at the end."""
-    return all(seed.facts["curve"]["step"] and not seed.facts["final"] for seed in cell.seeds)
+    """Whether none of its runs came to the evaluation at the end."""
+    ended = any(seed.facts["final"] for seed in cell.seeds)
+    return bool(cell.recipe["protocol"]["final_episodes"]) and not ended
 
 
 def until(seed: Seed, step: int) -> Seed:
@@ -212,7 +235,7 @@ def _variant(entry: Entry, rows: Sequence[Row], steps: int) -> Variant:
 def measures(cell: Cell) -> dict[str, np.ndarray]:
     """Of every seed [S]: infinite for what was not finite, NaN for what the agent does not tell."""
     told = [seed.facts["metrics"] for seed in cell.seeds]
-    series = lambda name: [_finite(of[name]["value"]) if name in of else [np.nan] for of in told]
+    series = lambda name: [_finite(of.get(name, {}).get("value", [])) or [np.nan] for of in told]
     step = [_finite(of.get("grad_norm/step", [0, np.nan])) for of in told]
     return {
         "success": cell.scores,

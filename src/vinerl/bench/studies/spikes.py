@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from vinerl import disk
+from vinerl.bench.numbers import results, summary
 from vinerl.bench.numbers.results import Cell, length
 from vinerl.bench.numbers.stats import Estimate, bootstrap
 from vinerl.bench.numbers.summary import NONE
@@ -74,7 +75,8 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
 
 
 def blocks(folder: Path) -> list[Block]:
-    return ablation.blocks(folder, about_spikes)
+    rows = summary.rows(results.read(folder))
+    return [block for block, _ in ablation.sections(folder, rows, about_spikes)]
 
 
 def about_spikes(entry: Entry) -> bool:
