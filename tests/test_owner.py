@@ -75,7 +75,7 @@ def test_a_number_counted_in_another_container_is_no_proof_of_death(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     lock(tmp_path, child.pid, space=-1)
-    with pytest.raises(InputError, match=f"in use by process {child.pid}"):
+    with pytest.raises(InputError, match=f"process {child.pid} on .*, in another container"):
         Owner(tmp_path).__enter__()
     lock(tmp_path, child.pid, space=-1, age=owner.STALE + 1)
     with Owner(tmp_path):

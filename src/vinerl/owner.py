@@ -116,6 +116,11 @@ def _space() -> int | None:
         return None
 
 
+def _counted_here(holder: dict[str, Any]) -> bool:
+    """Whether a process number means here what it meant to its holder."""
+    return holder.get("host") != platform.node() or holder.get("space", _space()) == _space()
+
+
 def _parse(text: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
@@ -127,7 +132,8 @@ def _parse(text: str) -> dict[str, Any]:
 def _named(holder: dict[str, Any]) -> str:
     if not holder:  # killed, or not yet there, when it wrote the lock
         return "a process that left no name"
-    return f"process {holder.get('process')} on {holder.get('host')}"
+    there = "" if _counted_here(holder) else ", in another container"
+    return f"process {holder.get('process')} on {holder.get('host')}{there}"
 
 
 def _gone(holder: dict[str, Any], age: float) -> bool:
@@ -137,7 +143,7 @@ def _gone(holder: dict[str, Any], age: float) -> bool:
     process = holder.get("process")
     if sys.platform == "win32" or holder.get("host") != platform.node():
         return False
-    if holder.get("space", _space()) != _space():  # its number means nothing here
+    if not _counted_here(holder):
         return False
     if not isinstance(process, int) or process == os.getpid():
         return False

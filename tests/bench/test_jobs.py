@@ -433,6 +433,10 @@ def test_in_an_agent_of_ones_own_these_names_may_mean_something_else(tmp_path):
     assert jobs.resolve(request).config.alpha == -1.0
     with pytest.raises(InputError, match="expected a finite number"):
         jobs.resolve(replace(request, fields={"alpha": np.inf}))
+    endless = text.replace("alpha: float = 0.1", 'alpha: float = float("inf")')
+    (tmp_path / "endless.py").write_text(endless)
+    request = jobs.request(f"{tmp_path / 'endless.py'}:MINE", {})
+    assert jobs.resolve(request).config.alpha == np.inf
 
 
 def test_what_an_agents_file_imports_may_lie_beside_it(tmp_path):

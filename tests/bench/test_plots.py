@@ -183,7 +183,9 @@ def test_the_names_of_many_runs_stand_below_the_plots_and_above_the_foot(run, fi
     assert box.x1 <= figure.bbox.width
 
 
-@pytest.mark.parametrize(("count", "settings"), [(2, 3), (4, 3), (1, 12), (12, 1), (2, 9)])
+@pytest.mark.parametrize(
+    ("count", "settings"), [(2, 3), (4, 3), (1, 12), (12, 1), (2, 9), (3, 9), (6, 6)]
+)
 def test_no_two_lines_look_the_same(count, settings):
     every = ((run, setting) for run in range(count) for setting in range(settings))
     looks = {str(plots.look(*which, count, settings)) for which in every}

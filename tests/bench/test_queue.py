@@ -116,6 +116,7 @@ def test_a_section_is_its_tasks_by_its_grid(tmp_path):
         (f"{TWO}alpha = 3.0\n", r"\[second\]: unknown key 'alpha'; there are agent, tasks, "),
         (f"{TWO}common = 3\n", r"\[second\]: common = 3: expected a table"),
         (TWO.replace("run = {", "run = [1]#"), r"\[second\]: run = \[1\]: expected a table"),
+        (f"{TWO}grid = [{{ agent = 3 }}]\n", r"agent = 3: expected a name"),
         (f'{TWO}grid = ["vine"]\n', r"\[second\]: grid = \['vine'\]: expected a list of tables"),
         (f"{TWO}grid = {{ sampler = 1 }}\n", r"\[second\]: grid = .*: expected a list"),
         (TWO.replace("grid =", "gird ="), r"\[first\]: unknown key 'gird'"),

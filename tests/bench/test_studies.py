@@ -310,6 +310,15 @@ def test_lines_have_the_names_of_today_and_every_setting_is_a_row():
     assert "run (2 seeds)" in text
 
 
+def test_where_a_line_was_removed_all_of_its_kind_are_measured_again():
+    """Of k = 1 one of two is left, until both are added again behind it."""
+    left = [{"k": 1, "success": 0.1}, {"k": 2, "success": 0.3}, {"k": 2, "success": 0.4}]
+    assert set(lines.whole(left, "k", 2)) == {2}
+    added = [*left, {"k": 1, "success": 0.5}, {"k": 1, "success": 0.6}]
+    told = [(x["run"], x["success"]) for x in lines.named(added, "k", ["a", "b"]) if x["k"] == 1]
+    assert told == [("a", 0.5), ("b", 0.6)]
+
+
 def test_more_runs_than_colours_are_all_drawn(tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(plots, "save", lambda figure, path, *_, **__: drawn.append(figure) or path)

@@ -357,6 +357,8 @@ def test_a_task_that_ended_where_the_episode_goes_on(look, make):
     message = said(look(arrays), "odd", "masks")
     assert "after which the episode goes on, first in row 0" in message
     assert message.startswith("masks are 0 in 6 of 6 transitions")
+    arrays["masks"][1:] = 1
+    assert "masks" not in of(look(arrays), "odd")
 
 
 @pytest.mark.parametrize(

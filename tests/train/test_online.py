@@ -116,13 +116,15 @@ def test_what_is_no_number_cuts_an_episode_off_and_is_not_kept():
 
 
 def test_a_reward_that_is_no_number_is_the_lowest_that_was_given():
-    """Not 0, which is success; -1 where it is the first."""
+    """Not 0, which is success; -1 where it is the first of all episodes."""
     lanes = Lanes("toy_envs:Unpaid")
     lanes.answer({"do": "reset", "slots": [0, 1], "seeds": [1, 0]}, [])
     still = np.zeros((1, 1, 2), np.float32)
     step = lambda slot: lanes.answer({"do": "step", "slots": [slot]}, [still])[0]["reports"][0]
     assert [step(0)["reward"] for _ in range(3)] == [-3.0, -2.0, -3.0]
     assert step(1) == {"terminated": False, "truncated": True, "reward": -1.0}
+    lanes.answer({"do": "reset", "slots": [0], "seeds": [0]}, [])
+    assert step(0)["reward"] == -3.0
 
 
 def test_whoever_has_diverged_stands_still():

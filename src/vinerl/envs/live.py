@@ -9,6 +9,7 @@ Evaluation needs to know how an episode went; who learns must be told every step
 import copy
 import sys
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from vinerl.envs.worker import Slot, Slots, sound
 from vinerl.envs.workers import Workers, serve
 
-FAILED = -1.0  # what the benchmark's tasks give for a step without success
+FAILED = -1.0  # what most of the benchmark's tasks give for a step without success
 
 
 class Said(NamedTuple):
@@ -70,8 +71,10 @@ class Lane(Slot):
     """An environment that reports every step.
 
     Where the simulator gives NaN or infinity, or begins anew, the episode is cut off and stays
-    where it was, with the lowest reward that it has had, so that nobody learns from such a number.
+    where it was, with the lowest reward of any episode, so that nobody learns from such a number.
     """
+
+    least = inf
 
     def reset(self, seed: int) -> Any:
         obs = super().reset(seed)
@@ -81,10 +84,10 @@ class Lane(Slot):
     def _step(self, chunk: np.ndarray) -> tuple[Any, dict]:
         obs, reward, terminated, truncated, _ = self.env.step(chunk[0])
         if not sound(self.env, obs, reward):
-            least = min(self.rewards, default=FAILED)
+            least = self.least if self.least < inf else FAILED
             return self.seen, {"terminated": False, "truncated": True, "reward": least}
         self.seen = copy.deepcopy(obs)
-        self.rewards.append(float(reward))
+        self.least = min(self.least, float(reward))
         ends = {"terminated": bool(terminated), "truncated": bool(truncated)}
         return obs, ends | {"reward": float(reward)}
 

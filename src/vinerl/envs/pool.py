@@ -16,7 +16,7 @@ class Report(NamedTuple):
     success: float
     rewards: list[float]
     path: list[list[float]]  # positions, where the environment tells them
-    broken: bool = False  # the simulator gave NaN or infinity; counted as a failure
+    broken: bool = False  # by NaN, from simulator or policy; counted as a failure
 
 
 class Pool:

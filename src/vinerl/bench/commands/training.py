@@ -128,7 +128,7 @@ def agent_name(args: Sequence[str]) -> tuple[str, list[str]]:
         before = args[i - 1].replace("_", "-") if i else ""
         is_value = before.startswith("--") and "=" not in before and before not in flags
         if not word.startswith("-") and not is_value and not _number(word):
-            _check_word(word, args[i - 1] if i else "")
+            _check_word(word, before if "=" not in before else "")
             return word, [*args[:i], *args[i + 1 :]]
     return "vine", list(args)
 

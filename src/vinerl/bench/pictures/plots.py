@@ -127,10 +127,14 @@ def compare(runs: Sequence[Run], path: Path) -> Path | None:
 
 
 def look(run: int, setting: int, runs: int, settings: int) -> tuple[str, Any]:
-    """A colour and a stroke: colours tell apart what there is more of, runs or settings."""
+    """A colour and a stroke: colours tell apart what there is more of, runs or settings. Where the
+    strokes do not suffice for that, each line has the next of all pairs."""
     first, second, of = (run, setting, settings) if runs >= settings else (setting, run, runs)
     again, colour = divmod(first, len(COLOURS))
-    return COLOURS[colour], STROKES[(again * of + second) % len(STROKES)]
+    stroke = again * of + second
+    if -(-max(runs, settings) // len(COLOURS)) * of > len(STROKES):
+        stroke, colour = divmod(first * of + second, len(COLOURS))
+    return COLOURS[colour], STROKES[stroke % len(STROKES)]
 
 
 def looks(count: int) -> list[tuple[str, Any]]:

@@ -52,6 +52,7 @@ def film(
     act = evaluate.acting(subject.agent_of(**fixed))
     how = "".join(f"-{name.replace('_', '-')}-{value:g}" for name, value in fixed.items())
     how = (f"-step-{step}" if step is not None else "") + how
+    how += f"-stream-{stream}" if stream != 1 else ""
     env = ogbench.make(tasks.named(manifest["task"]).env, width=320, height=320)
     made = []
     for i, member in enumerate(manifest["members"]):

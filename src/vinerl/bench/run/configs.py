@@ -34,10 +34,12 @@ def check(config: AgentConfig) -> None:
     for field in fields(config):
         name, kind, value = field.name, hints[field.name], getattr(config, field.name)
         usual = type(value) is type(field.default) and value == field.default
-        if kind is float:
+        if usual:  # what a class of the user's own says itself may be of another type, or infinite
+            fault = None
+        elif kind is float:
             fault = _floats(value, *ranges.get(name, ("a finite number", lambda x: abs(x) < inf)))
-        else:  # what a class of the user's own says itself may be of another type
-            fault = None if usual else _other(name, kind, value)
+        else:
+            fault = _other(name, kind, value)
         if fault:
             raise InputError(f"--agent.{name} {value}: {fault}")
     stop, steps = getattr(config, "stop_at", None), getattr(config, "flow_steps", 1)

@@ -67,7 +67,8 @@ class Evaluator:
             self.pool.restart()
             reports = work()
         if broken := sum(r.broken for member in reports for r in member):
-            print(f"{broken} episodes ended in NaN or infinity and count as failures", flush=True)
+            why = "NaN or infinity in the simulation, or in an action"
+            print(f"{broken} episodes broke off ({why}) and count as failures", flush=True)
         return reports
 
     def start(self, step: int, policies: Params, episodes: int) -> None:

@@ -146,6 +146,8 @@ def _plain(value: Any) -> Any:
 
 def agent(name: str) -> tuple[AgentConfig, Make]:
     """A registered agent, or module:NAME (file.py:NAME) of the user's own: (config, maker)."""
+    if not isinstance(name, str):  # as in a file of TOML
+        raise InputError(f"agent = {name!r}: expected a name")
     if name in AGENTS:
         return AGENTS[name]
     if ":" not in name:

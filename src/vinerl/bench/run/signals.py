@@ -2,9 +2,12 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+
+WORDS = b"\nfinishing the block and saving; once more to end at once\n"
 
 
 @contextmanager
@@ -19,8 +22,9 @@ def noted() -> Iterator[list[int]]:
         if asked:
             raise SystemExit(128 + number)
         asked.append(number)
-        with suppress(OSError):  # not print: whatever it was called in may be printing
-            os.write(2, b"\nfinishing the block and saving; once more to end at once\n")
+        if sys.__stderr__:  # not print: whatever it was called in may be printing
+            with suppress(OSError):
+                os.write(sys.__stderr__.fileno(), WORDS)
 
     before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

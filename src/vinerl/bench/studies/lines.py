@@ -1,7 +1,6 @@
 """A study's raw numbers: one object a line, added to as they are measured."""
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from vinerl.errors import InputError
 Line = dict[str, Any]
 
 
-def read(path: Path, origin: dict[str, Any]) -> list[dict[str, Any]]:
+def read(path: Path, origin: dict[str, Any]) -> list[Line]:
     """The lines of this origin; those of another are left alone."""
     if not path.exists():
         return []
@@ -28,14 +27,19 @@ def read(path: Path, origin: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def named(found: Iterable[dict[str, Any]], of: str, members: Sequence[str]) -> list[Line]:
-    """A run's lines under the names that its members have now, who are in turn for each `of`."""
-    turn: Counter[Any] = Counter()
-    told = []
+def whole(found: Iterable[Line], of: str, count: int) -> dict[Any, list[Line]]:
+    """By what each is `of`, the last so many lines, one a member; where some are missing, none."""
+    by: dict[Any, list[Line]] = {}
     for line in found:
-        told.append(line | {"run": members[turn[line.get(of)]]})
-        turn[line.get(of)] += 1
-    return told
+        by.setdefault(line.get(of), []).append(line)
+    return {value: told[-count:] for value, told in by.items() if len(told) >= count}
+
+
+def named(found: Iterable[Line], of: str, members: Sequence[str]) -> list[Line]:
+    """A run's lines under the names that its members have now."""
+    several = whole(found, of, len(members)).values()
+    each = (pair for told in several for pair in zip(told, members, strict=True))
+    return [line | {"run": name} for line, name in each]
 
 
 def append(path: Path, origin: dict[str, Any], lines: Iterable[dict[str, Any]]) -> None:

@@ -93,9 +93,11 @@ def look(
     show: Show,
 ) -> None:
     """Add what the files do not have yet."""
-    there = {line["k"] for line in lines.read(raw, origin)}
+    count = len(run.manifest["members"])
+    there = lines.whole(lines.read(raw, origin), "k", count)
     missing = [k for k in lengths(run, loaded.subject) if k not in there]
-    if not missing and lines.read(ways, origin):
+    drawn = lines.whole(lines.read(ways, origin), "run", count)
+    if not missing and drawn:
         return
     if not (task := run.manifest["task"]):
         raise InputError(f"{run.path} was trained on a file and has no environment to run in")
@@ -116,7 +118,7 @@ def look(
         first = evaluator.pool.reset([0], evaluate.start_seeds(STREAM, 1))
     finally:
         evaluator.close()
-    if not lines.read(ways, origin):
+    if not drawn:
         obs = jax.tree.unflatten(jax.tree.structure(subject.spec.obs), first)
         every = np.round(np.asarray(paths(subject, loaded.policies, obs), float), 4)
         told = zip(seeds, every.tolist(), strict=True)

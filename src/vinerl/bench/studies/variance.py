@@ -54,11 +54,12 @@ def reproduce(
     for name, run in zip(runs.names(chosen), chosen, strict=True):
         origin = {"version": vinerl.__version__, "manifest": runs.seal(run.manifest)}
         origin |= {"draws": DRAWS, "actions": ACTIONS}
-        there = {line["step"] for line in lines.read(raw, origin)}
+        members = trained.members(run, name)
+        there = lines.whole(lines.read(raw, origin), "step", len(members))
         if missing := [step for step in saved(run) if step not in there]:
             for new in measure(run, name, missing, show):
                 lines.append(raw, origin, new)
-        found += lines.named(lines.read(raw, origin), "step", trained.members(run, name))
+        found += lines.named(lines.read(raw, origin), "step", members)
     disk.write(table, markdown(found).encode())
     show(markdown(found))
     return [raw, table, draw(found, chosen, out / "variance.png")]
