@@ -26,7 +26,7 @@ test: $(VENV)/installed-dev lint
 
 # The slow tests, and the fast ones under Python 3.12 where there is one.
 test-slow: $(VENV)/installed-dev
-	$(PYTEST) -m slow -v -rP
+	$(PYTEST) -m slow -v -rPfEs
 	@if [ -n "$(PYTHON312)" ] && [ "$(VENV)" = .venv ]; then \
 	  $(MAKE) PYTHON=$(PYTHON312) VENV=.venv312 fast; \
 	else echo "no Python 3.12 here: the fast tests ran under one version only"; fi
