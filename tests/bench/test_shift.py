@@ -464,7 +464,7 @@ common = {{ actor_hidden = [8, 8], critic_hidden = [8, 8], batch_size = 16, flow
 grid = [{{ sampler = "vine" }}, {{ sampler = "euler" }}]
 """
 SHORT = "pointmaze-medium-navigate-task1"
-BROKEN = f"{SHORT}-rebrac-40"
+BROKEN = f"{SHORT}-rebrac-pretrain-2-40"
 
 
 def start(folder, data):

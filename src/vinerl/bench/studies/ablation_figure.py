@@ -37,7 +37,7 @@ def draw(found: Sequence[Block], path: Path) -> Path:
                     axes.set_ylim(-0.03, 1.03)
                 elif axes.lines:
                     axes.set_yscale("log")
-            about = [tasks.short(block.task), kind(steps(block), block.shared)]
+            about = [block.group, tasks.short(block.task), kind(steps(block), block.shared)]
             row[0].set_ylabel("\n".join(about), fontsize=6.5)
         sign = lambda label, **look: grid[0, 0].plot([], [], label=label, **look)[0]
         handles = [sign(kind, color=colour[kind], lw=3) for kind in kinds]
