@@ -211,7 +211,8 @@ def test_the_command_writes_lines_tables_and_a_picture(folder, capsys):
         ("euler", 0, 0.5, None),
         ("euler", 1, 0.25, None),
     ]
-    assert (folder / "out" / "ablation.png").stat().st_size > 5000
+    for name in ("ablation", "success"):
+        assert (folder / "out" / f"{name}.png").stat().st_size > 5000
 
 
 def test_where_runs_were_cut_off_all_are_compared_after_the_last_evaluation_of_each(folder):

@@ -4,6 +4,7 @@ ablation.jsonl   one object a line: every seed at every alpha
 ablation.md      each combination at its best alpha, and differences of samplers and of
                  regularisers, seed by seed
 ablation.png     all of it against alpha
+success.png      success alone
 
 The combinations are the runs of the queue whose grid names a sampler and that are evaluated on the
 way. Where some were cut off, all are compared once more after the last evaluation that each of them
@@ -123,7 +124,10 @@ def reproduce(folder: Path, out: Path) -> list[Path]:
     disk.write(page, text.encode())
     print(text)
     drawn = list(filter(gaps, found))
-    return [raw, page, *([ablation_figure.draw(drawn, out / "ablation.png")] if drawn else [])]
+    if not drawn:
+        return [raw, page]
+    pictures = [ablation_figure.draw(drawn, out / "ablation.png")]
+    return [raw, page, *pictures, ablation_figure.draw_success(drawn, out / "success.png")]
 
 
 def about_success(entry: Entry) -> bool:

@@ -1,4 +1,4 @@
-"""The ablation's picture: a row a task, what was measured against alpha."""
+"""The ablation's pictures, against alpha: success alone, and all measures with a row a task."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,38 +16,74 @@ LOOK: dict[str, dict[str, Any]] = {
     "vine": {"ls": "-", "marker": "o"},
     "euler": {"ls": "--", "marker": "s", "mfc": "white"},
 }
+ACROSS = 4  # panels of success in a row
 ASIDE = {"vine": 0.97, "euler": 1.03}  # so that points on one alpha do not hide each other
 
 
 def draw(found: Sequence[Block], path: Path) -> Path:
     """What is missing is not drawn."""
-    kinds = list(dict.fromkeys(_kind(v, b) for b in found for v in b.variants if v.there))
-    colour = {kind: COLOURS[i % len(COLOURS)] for i, kind in enumerate(kinds)}
+    colour = _colours(found)
     with plt.rc_context(STYLE):
         size = (2.9 * len(MEASURES), 2.6 * len(found) + 0.6)
         figure, grid = plt.subplots(len(found), len(MEASURES), figsize=size, **GRID)
         for row, block in zip(grid, found, strict=True):
             for axes, (name, heading) in zip(row, MEASURES.items(), strict=True):
-                for variant in (v for v in block.variants if v.there):
-                    _line(axes, variant, name, colour[_kind(variant, block)])
+                _panel(axes, block, name, colour)
                 axes.set_title(heading, loc="left")
-                axes.set(xscale="log", xlabel="alpha")
-                _ticks(axes, block)
-                if name == "success":
-                    axes.set_ylim(-0.03, 1.03)
-                elif axes.lines:
-                    axes.set_yscale("log")
-            about = [block.group, tasks.short(block.task), kind(steps(block), block.shared)]
-            row[0].set_ylabel("\n".join(about), fontsize=6.5)
-        sign = lambda label, **look: grid[0, 0].plot([], [], label=label, **look)[0]
-        handles = [sign(kind, color=colour[kind], lw=3) for kind in kinds]
-        handles += [sign(sampler, color="black", **look) for sampler, look in LOOK.items()]
-        figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False)
+            row[0].set_ylabel("\n".join([block.group, *_about(block)]), fontsize=6.5)
+        _legend(figure, grid, colour)
         words = (
             "Sampler and regulariser against alpha: success with its 95% bootstrap interval over "
             "seeds; means over seeds at the end; largest of any step and seed, where it is finite"
         )
         return save(figure, path, head=words, dpi=110)
+
+
+def draw_success(found: Sequence[Block], path: Path) -> Path:
+    colour, rows = _colours(found), -(-len(found) // ACROSS)
+    with plt.rc_context(STYLE):
+        across = min(len(found), ACROSS)
+        figure, grid = plt.subplots(rows, across, figsize=(3.2 * across, 2.7 * rows + 0.5), **GRID)
+        for axes, block in zip(grid.flat, found, strict=False):
+            _panel(axes, block, "success", colour)
+            seeds = {
+                seed.seed for v in block.variants for c in v.there.values() for seed in c.seeds
+            }
+            task, length = _about(block)
+            axes.set_title(f"{task}\n{length}, {len(seeds)} seeds", loc="left", fontsize=8)
+        for axes in grid.flat[len(found) :]:
+            axes.axis("off")
+        _legend(figure, grid, colour)
+        words = "Success against alpha, with its 95% bootstrap interval over seeds"
+        return save(figure, path, head=words, dpi=110)
+
+
+def _colours(found: Sequence[Block]) -> dict[str, str]:
+    """By what is drawn."""
+    kinds = dict.fromkeys(_kind(v, b) for b in found for v in b.variants if v.there)
+    return {kind: COLOURS[i % len(COLOURS)] for i, kind in enumerate(kinds)}
+
+
+def _about(block: Block) -> tuple[str, str]:
+    return tasks.short(block.task), kind(steps(block), block.shared)
+
+
+def _panel(axes, block: Block, name: str, colour: dict[str, str]) -> None:
+    for variant in (v for v in block.variants if v.there):
+        _line(axes, variant, name, colour[_kind(variant, block)])
+    axes.set(xscale="log", xlabel="alpha")
+    _ticks(axes, block)
+    if name == "success":
+        axes.set_ylim(-0.03, 1.03)
+    elif axes.lines:
+        axes.set_yscale("log")
+
+
+def _legend(figure, grid, colour: dict[str, str]) -> None:
+    sign = lambda label, **look: grid[0, 0].plot([], [], label=label, **look)[0]
+    handles = [sign(kind, color=own, lw=3) for kind, own in colour.items()]
+    handles += [sign(sampler, color="black", **look) for sampler, look in LOOK.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6, frameon=False)
 
 
 def _kind(variant: Variant, block: Block) -> str:
