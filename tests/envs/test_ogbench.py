@@ -1,7 +1,9 @@
 """OGBench's environments: names, labels, seeds."""
 
 import tempfile
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import gymnasium
@@ -161,6 +163,24 @@ def test_making_an_environment_leaves_no_file_behind(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
     assert tempfile.tempdir == str(tmp_path)
     assert ogbench.reset(env, 0).shape == (2,)
+
+
+def test_two_threads_make_theirs_one_after_the_other(monkeypatch):
+    """A shard is labelled beside the training; a folder for both, already gone, could be left."""
+    at_once, most = [], []
+
+    def slow(name, **_):
+        at_once.append(name)
+        most.append(len(at_once))
+        time.sleep(0.05)
+        at_once.remove(name)
+
+    before = tempfile.tempdir
+    monkeypatch.setattr("gymnasium.make", slow)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(ogbench.make, ["one", "another"]))
+    assert most == [1, 1]
+    assert tempfile.tempdir == before
 
 
 def test_a_failure_to_make_one_leaves_no_file_behind_either(tmp_path, monkeypatch):

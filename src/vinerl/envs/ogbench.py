@@ -3,6 +3,7 @@
 import difflib
 import re
 import tempfile
+import threading
 import warnings
 from typing import Any
 
@@ -15,6 +16,7 @@ _MAZES |= {"humanoidmaze": "medium large giant"}
 _PLAY = "cube-single cube-double cube-triple cube-quadruple scene puzzle-3x3 puzzle-4x4"
 _PLAY += " puzzle-4x5 puzzle-4x6"
 
+MAKING = threading.Lock()  # where temporary files go and which warnings are heard is one for all
 BAD = 4  # of MuJoCo's warnings the first about numbers: position, velocity, acceleration, control
 
 DATASETS = [
@@ -55,7 +57,7 @@ def make(name: str, **options) -> Any:
 
     # The arm says so at every reset, of bounds that float32 holds exactly.
     warnings.filterwarnings("ignore", ".*precision lowered by casting", UserWarning)
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+    with MAKING, tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         before, tempfile.tempdir = tempfile.tempdir, folder
         try:
