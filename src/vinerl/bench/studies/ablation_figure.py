@@ -16,7 +16,7 @@ LOOK: dict[str, dict[str, Any]] = {
     "vine": {"ls": "-", "marker": "o"},
     "euler": {"ls": "--", "marker": "s", "mfc": "white"},
 }
-ACROSS = 4  # panels of success in a row
+ACROSS = 5  # panels of success in a row
 ASIDE = {"vine": 0.97, "euler": 1.03}  # so that points on one alpha do not hide each other
 
 
@@ -39,11 +39,13 @@ def draw(found: Sequence[Block], path: Path) -> Path:
         return save(figure, path, head=words, dpi=110)
 
 
-def draw_success(found: Sequence[Block], path: Path) -> Path:
+def draw_success(blocks: Sequence[Block], path: Path) -> Path:
+    """Of the blocks in which not all succeed always, or never."""
+    found = [block for block in blocks if _undecided(block)] or blocks
     colour, rows = _colours(found), -(-len(found) // ACROSS)
     with plt.rc_context(STYLE):
         across = min(len(found), ACROSS)
-        figure, grid = plt.subplots(rows, across, figsize=(3.2 * across, 2.7 * rows + 0.5), **GRID)
+        figure, grid = plt.subplots(rows, across, figsize=(2.9 * across, 2.7 * rows + 0.5), **GRID)
         for axes, block in zip(grid.flat, found, strict=False):
             _panel(axes, block, "success", colour)
             seeds = {
@@ -56,6 +58,11 @@ def draw_success(found: Sequence[Block], path: Path) -> Path:
         _legend(figure, grid, colour)
         words = "Success against alpha, with its 95% bootstrap interval over seeds"
         return save(figure, path, head=words, dpi=110)
+
+
+def _undecided(block: Block) -> bool:
+    scores = {s.score for v in block.variants for cell in v.there.values() for s in cell.seeds}
+    return scores not in ({0.0}, {1.0})
 
 
 def _colours(found: Sequence[Block]) -> dict[str, str]:
